@@ -55,14 +55,12 @@ _AUDIO = {
 }
 _PARTS = {r"qformer": _QUERYING, r"audio|speech": _AUDIO, r"vision|vit|image": _VISION}
 _GENERATE = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
-# what a checkpoint of a family may have or lack
+# what a checkpoint of a family may have or lack, besides what each of its switches brings or takes away
 _VARIANTS: tuple[dict[str, Any], ...] = (
     {},
-    {"attention_bias": True, "mlp_bias": True, "qkv_bias": True, "use_bias": True, "bias": True},
     {"tie_word_embeddings": False},
     {"tie_word_embeddings": True},
     {"q_lora_rank": None},
-    {"use_qk_norm": True},
     {"mlp_only_layers": list(range(8))},
 )
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -77,8 +75,12 @@ def of(name: str) -> dict[str, Any]:
     kind = getattr(transformers, name)
     found: list[tuple[dict[str, list[int]], dict[str, Any]]] = []
     why = None
-    for variant in _VARIANTS:
-        known = {"tie_word_embeddings", *kind.config_class().to_dict()}
+    base = set(transformers.PretrainedConfig().to_dict()) | {"architectures", "transformers_version", "dtype"}
+    default = _flat(kind.config_class().to_dict())
+    switches = {key.rpartition(".")[2]: not on for key, on in default.items() if type(on) is bool}
+    each = [{key: turned} for key, turned in sorted(switches.items()) if key not in base]
+    known = {"tie_word_embeddings", *(key.rpartition(".")[2] for key in default)}
+    for variant in (*_VARIANTS, *each):
         if variant and not variant.keys() & known:
             continue
         # sizes of heads that a class takes without a key for them
@@ -99,7 +101,6 @@ def of(name: str) -> dict[str, Any]:
     written = found[0][1]
     aliases = {name: written.get(stands) for name, stands in kind.config_class.attribute_map.items()}
     sizes = _flat(written) | aliases
-    base = set(transformers.PretrainedConfig().to_dict()) | {"architectures", "transformers_version", "dtype"}
     return {
         "model_type": written["model_type"],
         "config": kind.config_class.__name__,

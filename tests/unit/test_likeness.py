@@ -186,3 +186,43 @@ def test_buffers_are_left_out():
 
 def test_nothing_is_like_nothing():
     assert likest(load({}), {}, "", {}).family == ""
+
+
+def test_the_one_table_of_a_tied_model_is_its_embedding_whatever_its_name():
+    shapes = renamed(kit.llama_shapes(), TIDAL | {"model.embed_tokens": "net.zeta"})
+    del shapes["output.weight"]
+    found = of(shapes, kit.LLAMA | {"tie_word_embeddings": True})
+    assert found.weights["net.zeta.weight"] == ["model.embed_tokens.weight"]
+    assert (found.questions, found.missing) == ([], [])
+
+
+def of_family(name, names, drop=(), **more):
+    """The likeness of a family's own tiny model under other names, but for the tensors with a part in ``drop``."""
+    family, shapes = families()[name], {}
+    for pattern, shape in family.tensors.items():
+        if not any(part in pattern for part in drop):
+            for old, new in names.items():
+                pattern = pattern.replace(old, new)
+            shapes[pattern] = shape
+    config = {key: value for key, value in family.sizes.items() if "." not in key} | more
+    return of(shapes, config | {"model_type": "new"})
+
+
+def test_scales_of_projections_and_an_output_of_words_have_one_place_each():
+    names = {"self_attn.q_norm": "look.q_scale", "self_attn.k_norm": "look.k_scale", "self_attn": "look"}
+    names |= {"model.embed_tokens": "seeds", "lm_head": "words_out"}
+    found = of_family("Qwen3ForCausalLM", names, drop=(".bias",), tie_word_embeddings=False)
+    assert (found.family, found.questions, found.open) == ("Qwen3ForCausalLM", [], [])
+    assert found.weights["words_out.weight"] == ["lm_head.weight"]
+
+
+def test_a_key_of_the_same_stem_is_offered():
+    found = of_family("Gemma2ForCausalLM", {}, drop=(".bias", "lm_head"), gaze_softcap=20.0)
+    options = next(one.options for one in found.questions if one.id == "gaze_softcap")
+    assert options == ["attn_logit_softcapping", "final_logit_softcapping", "ignore"]
+
+
+def test_tensors_that_a_switch_of_the_family_brings_have_a_place():
+    found = of_family("StableLmForCausalLM", {"self_attn": "eye", "mlp": "wing"}, drop=("_layernorm.norms",))
+    assert (found.family, found.open) == ("StableLmForCausalLM", [])
+    assert any(one.endswith("eye.q_proj.bias") for one in found.weights)

@@ -11,8 +11,11 @@ import model_kit as kit
 import pytest
 from command_kit import called
 
+from npu_upgrade.checkpoint.likeness import families
 from npu_upgrade.checkpoint.parts import by_pattern
+from npu_upgrade.checkpoint.steps import planned_family
 from npu_upgrade.delivery.adaptation_files import planned_files
+from npu_upgrade.gates.features.model import read
 
 NEW = kit.LLAMA | {"architectures": ["NovelForCausalLM"], "model_type": "novel_lm"}
 SHAPES = {name.replace("self_attn", "attention"): shape for name, shape in kit.llama_shapes().items()}
@@ -292,3 +295,31 @@ def test_a_model_below_the_models_folder(adapt, tmp_path):
     code, value = adapt("analyze", "Tiny", "--models", tmp_path / "models")
     assert code == 0
     assert "--models" in value["next"]
+
+
+def test_a_mixture_that_names_its_experts_otherwise_is_one_everywhere(adapt, tmp_path):
+    family = families()["Qwen3MoeForCausalLM"]
+    shapes = {}
+    for pattern, shape in family.tensors.items():
+        name = pattern.replace("model.layers.*", "trunk.rows.0").replace("mlp.experts", "brush.twigs")
+        for one in range(14) if "*" in name else (0,):
+            shapes[name.replace("*", str(one))] = shape
+    shapes = {name: shape for name, shape in shapes.items() if not name.endswith(".bias")}
+    config = {key: value for key, value in family.sizes.items() if "." not in key}
+    config |= {"architectures": ["BrushForCausalLM"], "model_type": "brush", "num_hidden_layers": 1}
+    config |= {"tie_word_embeddings": False, "twigs_at_once": config.pop("num_experts_per_tok")}
+    for name in ("num_experts", "num_local_experts"):
+        config.pop(name, None)
+    folder = kit.checkpoint(tmp_path / "Brush", config | {"twig_number": 14}, shapes)
+    asked = adapt("plan", folder)[1]["likeness"]["questions"]
+    answers = {"twig_number": "num_experts", "twigs_at_once": "num_experts_per_tok"}
+    decided = [word for one in asked for word in ("--decide", f"{one['id']}={answers[one['id']]}")]
+    code, value = adapt("plan", folder, *decided)
+    assert (code, value["likeness"]["family"], value["decisions"]) == (0, "Qwen3MoeForCausalLM", [])
+    assert all("no experts" not in step["what"] for step in value["steps"])
+    for _ in range(2):  # the second time by an analysis that is made again
+        known = json.loads(Path(".npu-upgrade/adapt/Brush/analysis.json").read_text())["properties"]
+        assert (known["experts"], known["experts_per_token"], known["model_type"]) == (14, 2, "brush")
+        assert adapt("analyze", folder)[0] == 0
+    fact = read(folder, planned_family(Path.cwd(), str(folder))).experts()
+    assert (fact.value, fact.evidence) == (14, "config.json, in the words of qwen3_moe: num_experts = 14")

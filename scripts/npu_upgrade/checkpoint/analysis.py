@@ -21,6 +21,7 @@ from npu_upgrade.checkpoint.analysis_file import (
     WeightFiles,
 )
 from npu_upgrade.checkpoint.config import Config, load
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.memory import (
     CARDS,
     RESERVE,
@@ -77,10 +78,15 @@ class Analysis:
 
 
 def analyse(
-    folder: Path, sources: Sources, utilisation: float = UTILISATION, reserve: int = RESERVE
+    folder: Path,
+    sources: Sources,
+    utilisation: float = UTILISATION,
+    reserve: int = RESERVE,
+    like: Likeness | None = None,
 ) -> Analysis:
     """Analyse a folder; ``utilisation`` and ``reserve`` (bytes) are for the memory plan.
 
+    ``like``: the family that a plan says it computes, in whose words its configuration is then read.
     Raises :class:`BadInput` when the folder holds neither a configuration nor weights.
     """
     config, findings = read_config(folder)
@@ -102,6 +108,9 @@ def analyse(
     side = read_side_files(folder, config)
     findings += side.findings
     served, modules = serving(config, sources)
+    model_type = config.model_type
+    if like:
+        config = like.in_its_words(config)
     shape = _shape(config, served, side)
     patterns = by_pattern(weights.names)
     predicted, tied = mtp(config, patterns), ties(config, patterns)
@@ -128,7 +137,7 @@ def analyse(
         schema=SCHEMA,
         model=str(folder),
         name=cached[-1].rpartition("--")[2] if cached else parts[-1],
-        properties=_properties(config, shape, served, quantization, towers),
+        properties=_properties(config, model_type, shape, served, quantization, towers),
         attention=attention,
         serving=served,
         quantization=quantization,
@@ -153,13 +162,18 @@ def analyse(
 
 
 def _properties(
-    config: Config, shape: Shape, served: Serving, quantization: Quantization, towers: dict[str, Tower]
+    config: Config,
+    model_type: str,
+    shape: Shape,
+    served: Serving,
+    quantization: Quantization,
+    towers: dict[str, Tower],
 ) -> Properties:
     has = served.traits
     return Properties(
         **msgspec.structs.asdict(shape),
         architecture=served.architecture,
-        model_type=config.model_type,
+        model_type=model_type,
         text_model_type=config.text.model_type or None,
         hybrid=is_hybrid(config, has),
         attention_free="is_attention_free" in (has or []),

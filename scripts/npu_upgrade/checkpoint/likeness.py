@@ -6,6 +6,7 @@ one number of the checkpoint. What two places fit equally well is a question for
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from npu_upgrade.checkpoint.config import Config
+from npu_upgrade.checkpoint.config import Config, load
 from npu_upgrade.checkpoint.name_map import is_dropped
 from npu_upgrade.sources.tree import SourceTree
 
@@ -60,6 +61,7 @@ _COMMON = re.compile(
     r"|dropout|token_i|label|return_dict|chunk_size_feed|problem_type|is_(?:de|en)coder|cross_attention|initializer|pretraining|tie_word|output_|hidden_act|partial_rotary|aux_loss|name_or"
 )
 _CLOSE = 0.5  # two places whose scores differ by less fit a tensor equally well
+_STEM = 4  # letters that two words have to begin with to be the same one
 _TELLING = 10  # smaller numbers of a tiny model stand for several sizes
 
 
@@ -87,11 +89,15 @@ def families() -> dict[str, Family]:
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One decision: ``id`` to answer it by, and the ``options``; any of the checkpoint's own when empty."""
+    """One decision: ``id`` to answer it by, what is known of it, and the ``options``."""
 
     id: str
     ask: str
-    options: list[str] = []
+    options: list[str]
+
+    @property
+    def said(self) -> str:
+        return f"{self.id} ({self.ask}): {' | '.join(self.options)}"
 
 
 class Likeness(msgspec.Struct):
@@ -117,6 +123,20 @@ class Likeness(msgspec.Struct):
     def complete(self) -> bool:
         """Whether every tensor has its place, every place its tensor, and no question is open."""
         return bool(self.family) and not (self.open or self.missing or self.questions)
+
+    def in_its_words(self, config: Config) -> Config:
+        """The configuration of the family that says what the checkpoint's own one does."""
+        raw = copy.deepcopy(config.raw)
+        for ours, theirs in self.keys.items():
+            holder, last = _holder(raw, ours)
+            if last in holder:
+                value = holder.pop(last)
+                holder, last = _holder(raw, theirs)
+                holder[last] = value
+        for key, value in (self.values | families()[self.family].types).items():
+            holder, last = _holder(raw, key)
+            holder[last] = value
+        return load(raw | {"model_type": self.model_type})
 
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -156,6 +176,15 @@ def likest(
             best = rank, found
     placed = len(best[1].weights) if best else 0
     return best[1] if best and placed * 2 > len(shapes) else Likeness()
+
+
+def _holder(raw: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+    """The object that a dotted key is in, made where it is missing, and the key's last part."""
+    *parts, last = key.split(".")
+    for part in parts:
+        inner = raw.get(part)
+        raw[part] = raw = inner if isinstance(inner, dict) else {}
+    return raw, last
 
 
 def flat(raw: Mapping[str, Any], before: str = "") -> dict[str, Any]:
@@ -205,6 +234,7 @@ class _Match:
         """Pair tensors with places, the surest first; then again with what the first time taught."""
         self.left_out = [one for one in self.shapes if is_dropped(one) or answers.get(one) == "drop"]
         ours, theirs = _roles(self.shapes), _roles(self.family.tensors)
+        ours |= self._only_embedding()
         for one, shape in self.shapes.items():
             if one in self.left_out:
                 continue
@@ -219,6 +249,13 @@ class _Match:
                 self.scores[pair] += min(2.0, 0.5 * prefixes[parents])
         self._assign(answers)
         self._repair(answers)
+
+    def _only_embedding(self) -> dict[str, str]:
+        """What the one tensor of the vocabulary's size is: the head as well, where there is none."""
+        tables = {one: shape[0] for one, shape in self.shapes.items() if "*" not in one and len(shape) == 2}
+        rows = self.config.text.number("vocab_size") or max(tables.values(), default=0)
+        found = [one for one in tables if tables[one] == rows]
+        return {found[0]: "embed"} if len(found) == 1 else {}
 
     def _repair(self, answers: Mapping[str, str]) -> None:
         """Undo a pair whose shape keeps a tensor from its place, where that leaves fewer without one."""
@@ -337,7 +374,7 @@ class _Match:
                     rivals.append(rival)
             if rivals:
                 shape = " x ".join(map(str, self.shapes[one]))
-                found.append(Question(one, f"what is {one} ({shape})?", [other, *sorted(rivals)]))
+                found.append(Question(one, shape, [other, *sorted(rivals)]))
         return found
 
     def keys(
@@ -366,9 +403,7 @@ class _Match:
             if len(best) == 1 and _key_shared(key, best[0]) >= 0.5:
                 renamed[key] = best[0]
             elif given[key] not in (None, False, [], {}, ""):
-                said = (
-                    f"{self.family.model_type} has no key {key} (here {str(given[key])[:40]}): which is it?"
-                )
+                said = f"here {str(given[key])[:40]}; a key of {self.family.model_type}"
                 questions.append(Question(key, said, [*options[:3], "ignore"]))
         said = {renamed.get(key, key) for key in given}
         told = {number for key, number in self.family.sizes.items() if key in said}
@@ -441,17 +476,23 @@ def _key_shared(one: str, other: str) -> float:
     ours, theirs = (
         {_KEY_WORDS.get(word, word) for word in _words(name, frozenset())} for name in (one, other)
     )
-    return len(ours & theirs) / len(ours | theirs)
+    both = sum(any(_same_stem(word, their) for their in theirs) for word in ours)
+    return both / (len(ours) + len(theirs) - both)
+
+
+def _same_stem(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    return one == other or (len(short) >= _STEM and long.startswith(short))
 
 
 def _alike(one: str, other: str, role: str | None, place: str | None) -> float:
     """How much two patterns name the same tensor; negative when their roles exclude it."""
     if _fused(one) != _fused(other):
         return -1.0
-    if (role or place) and role != place:
-        return -1.0 if role and place else 0.2
     module, their = _module(one), _module(other)
     last, theirs = module.rpartition(".")[2], their.rpartition(".")[2]
+    if (role or place) and role != place:
+        return -1.0 if role and place else 0.2 + 2 * _shared(last, theirs)
     score = (
         3 * _shared(last, theirs) + _shared(module, their) + (last == theirs) + (_leaf(one) == _leaf(other))
     )
@@ -471,7 +512,7 @@ def _roles(shapes: Shapes) -> dict[str, str]:
         if one.startswith(tuple(f"{router}." for router in routers)):
             found[one] = f"router {_kind(one)}"
         elif "*" not in one and "." in one:
-            if "head" in words or words == {"o"}:
+            if "head" in words or {"o"} <= words <= {"o", "embed"}:
                 found[one] = "head"
             elif words == {"embed"}:
                 found[one] = "embed"

@@ -48,7 +48,7 @@ def likeness_of(found: Analysis, sources: Sources, answers: dict[str, str]) -> L
 def decisions(found: Analysis, like: Likeness) -> list[str]:
     """What the author of the model's code has to decide, by what this checkpoint has."""
     if like.family:
-        asked = [f"{one.ask} {' or '.join(one.options)}" for one in like.questions]
+        asked = [one.said for one in like.questions]
         asked += [f"what is {one}? {like.family} has no place for it" for one in like.open]
         asked += [f"where is {one} of {like.family}? no tensor fits" for one in like.missing]
         return [plain(one) for one in asked]
@@ -75,7 +75,7 @@ def decisions(found: Analysis, like: Likeness) -> list[str]:
 
 def plain(text: object) -> str:
     """Text of a checkpoint as it may stand in a comment or a docstring: one line, no quotes, no escapes."""
-    return re.sub(r"[^\w .,:;?()\[\]{}+*/=%-]", "_", str(text))
+    return re.sub(r"[^\w .,:;?|()\[\]{}+*/=%-]", "_", str(text))
 
 
 def patterns(found: Analysis, like: Likeness) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def planned_family(workspace: Path, model: str) -> Likeness | None:
     """The family that a plan of this workspace says the checkpoint is, when nothing of it is open."""
     for path in models_folder(workspace).glob("*/plan.json"):
         plan = kept(path, _Planned)  # None of an older one, or one that is being written
-        if plan and Path(plan.model) == Path(model).absolute() and plan.likeness.complete:
+        if plan and Path(plan.model).resolve() == Path(model).resolve() and plan.likeness.complete:
             return plan.likeness
     return None
 

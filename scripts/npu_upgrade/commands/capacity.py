@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import argparse
 
-from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.commands.arguments import option, positive
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.capacity import LENGTH, OPTIONS, SEQUENCES, Capacity, checks, climb
-from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.serving.launch import clashing
 from npu_upgrade.gates.serving.session import scratch, stopping
 from npu_upgrade.gates.serving.starts import Servers
@@ -64,7 +62,7 @@ def run(args: argparse.Namespace) -> Result:
             try_=upgrade("capacity", "MODEL", "--length", "32768", "--sequences", "16", "32").short,
         )
     session = asked(args)
-    promised = read(model_folder(session.launch.model)).longest()
+    promised = session.checkpoint().longest()
     capacity = Capacity(promised)
     with scratch(session.store) as folder:
         servers = Servers(

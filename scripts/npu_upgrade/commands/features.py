@@ -17,13 +17,11 @@ from typing import Any
 
 import msgspec
 
-from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.features import adapter as lora
 from npu_upgrade.gates.features.capability import FEATURES
 from npu_upgrade.gates.features.matrix import Matrix, Setting, make, start
-from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.features.probe import counters, packages_of, probe
 from npu_upgrade.gates.features.source import given
 from npu_upgrade.gates.serving.device import CPU
@@ -71,7 +69,7 @@ def run(args: argparse.Namespace) -> Result:
         )
     session = asked(args)
     launch = session.launch
-    model = read(model_folder(launch.model))
+    model = session.checkpoint()
     adapter = lora.given(args.lora) if args.lora else None
     packages = packages_of(session.installed)
     say("reading what the features are called: " + ", ".join(one.label for one in packages.values()))

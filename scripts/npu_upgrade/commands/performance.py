@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.commands.arguments import option, positive
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
-from npu_upgrade.gates.features.model import read
 from npu_upgrade.gates.performance import Bench
 from npu_upgrade.gates.serving.gate import judge
 from npu_upgrade.gates.serving.launch import given
@@ -46,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when everything was measured; FAIL when a request was not answered, or the server fails."""
     session = asked(args)
-    input_len, output_len = _lengths(args)
+    input_len, output_len = _lengths(args, session.checkpoint().longest())
     with scratch(session.store) as folder:
         bench = Bench(session.launch, folder, input_len, output_len, args.concurrency)
         options = replace(session.options, extra=bench.extra)
@@ -66,10 +64,9 @@ def run(args: argparse.Namespace) -> Result:
         )
 
 
-def _lengths(args: argparse.Namespace) -> tuple[int, int]:
+def _lengths(args: argparse.Namespace, promised: int | None) -> tuple[int, int]:
     """The lengths asked for; left open, they are lowered to what the context has room for."""
     named = given(args.passed_on, "--max-model-len")
-    promised = read(model_folder(args.model)).longest()
     room = int(named[-1]) if named and named[-1].isdigit() else promised or INPUT + OUTPUT
     input_len = args.input_len or min(INPUT, room // 2)
     output_len = args.output_len or min(OUTPUT, room // 4)

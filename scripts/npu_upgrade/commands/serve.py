@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from npu_upgrade.checkpoint.steps import planned_family
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.reference.compare import DIFFERS, Outcome, find
@@ -64,8 +63,7 @@ def run(args: argparse.Namespace) -> Result:
     """PASS; FAIL with the first root cause; INCONCLUSIVE; BLOCKED when it cannot even be started."""
     session = asked(args)
     with scratch(session.store) as folder:
-        like = planned_family(session.store.workspace, session.launch.model)
-        held = find(session.launch, args.reference, like)
+        held = find(session.launch, args.reference, session.like)
         options = replace(session.options, compare=held.compare)
         served = judge(session.launch, session.device, options, folder / "server.log")
         numbers = held.outcome  # what a ladder says of its own servers is another thing

@@ -6,10 +6,12 @@ import argparse
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.checkpoint.locate import MODELS
+from npu_upgrade.checkpoint.steps import planned_family
 from npu_upgrade.commands.arguments import REPEATED, option, pair, positive
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.chain import OfJob
@@ -127,16 +129,17 @@ def asked(args: argparse.Namespace) -> Session:
     makes its environment for the planned vllm-ascend.
     """
     model = model_place(args.model)
+    store = workspace_store(args.workspace or find_workspace(Path.cwd()))
+    like = planned_family(store.workspace, model)
     options = Options(
         generations=args.generations,
         quiet=args.quiet,
         still=args.still,
         answer=args.answer,
         budgets=BUDGETS | dict(args.budget),
-        images=takes_images(model),
+        images=takes_images(model, like),
         requests=load(args.gate) if args.gate else (),
     )
-    store = workspace_store(args.workspace or find_workspace(Path.cwd()))
     expected = {name: Path(at) for name, at in args.expect_import}
     upgraded = None if program() == ADAPT else upgraded_in(store.workspace)
     own = upgraded.packages if upgraded else {}
@@ -161,7 +164,7 @@ def asked(args: argparse.Namespace) -> Session:
     )
     session = prepare(launch, options, store, emulated=args.emulated, expected=expected)
     clear_leftovers()
-    return session
+    return replace(session, like=like)
 
 
 def conclude(

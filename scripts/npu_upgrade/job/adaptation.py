@@ -345,7 +345,7 @@ def _adapter(one: Adaptation) -> list[Stage]:
         command = adapt("plan", one.where, *_sources(one), "--delivery", str(root))
         questions = mapping(one.plan.get("likeness")).get("questions") or []
         if questions:
-            asked = [f"{each['id']}: {each['ask']} ({' | '.join(each['options'])})" for each in questions]
+            asked = [f"{each['id']} ({each['ask']}): {' | '.join(each['options'])}" for each in questions]
             said = f"{len(asked)} questions are open: {'; '.join(asked[:_SHOWN])}"
             return [Stage("adapter", State.TODO, said, command.adding("--decide", "ID=ANSWER"), stuck=True)]
         command = command.adding("--scaffold", str(root / one.folder.name.lower()))

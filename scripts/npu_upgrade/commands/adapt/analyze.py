@@ -9,6 +9,7 @@ model that serves it); INCONCLUSIVE: something could not be judged.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from npu_upgrade.checkpoint.analysis import analyse
 from npu_upgrade.checkpoint.analysis_file import AnalysisFile, text_of
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.memory import GIB, RESERVE, UTILISATION
+from npu_upgrade.checkpoint.steps import planned_family
 from npu_upgrade.commands.adapt.model_arguments import (
     add_model_arguments,
     model_options,
@@ -27,6 +29,7 @@ from npu_upgrade.commands.adapt.model_arguments import (
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.stages import find_workspace
 
 EXAMPLES = """/models/Qwen3-8B
 Qwen/Qwen3-8B --vllm pypi:vllm==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
@@ -49,7 +52,8 @@ def run(args: argparse.Namespace) -> Result:
     """PASS, FAIL or INCONCLUSIVE by the findings; the analysis is kept in the workspace."""
     folder = model_folder(args.model, args.models)
     reserve = int(args.reserve_gib * GIB)
-    file = analyse(folder, named_sources(args), args.utilisation, reserve).file
+    like = planned_family(args.workspace or find_workspace(Path.cwd()), str(folder))
+    file = analyse(folder, named_sources(args), args.utilisation, reserve, like).file
     if args.python:
         file.oracle = oracle.consult(args.python, folder, file.properties)
     verdict = file.judge()

@@ -11,6 +11,7 @@ inconsistent and has to be put right first; INCONCLUSIVE as in analyze.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -99,6 +100,10 @@ def run(args: argparse.Namespace) -> Result:
     answers = earlier.answers | dict(args.decide)
     like = likeness_of(found, sources, answers) if is_new or args.scaffold else Likeness()
     _check_answers(args, like)
+    if is_new and like.complete:
+        known = analyse(folder, sources, like=like)
+        known.file.verdict = found.file.verdict
+        found = replace(found, shape=known.shape, file=known.file)
     if is_new and found.side.code and not like.complete:
         code = shortened(sorted(found.side.code), 2)
         what = f"no family computes what {code} says: a person has to read it, and what it computes"
@@ -132,7 +137,7 @@ def run(args: argparse.Namespace) -> Result:
     data = msgspec.to_builtins(plan) | {"state": str(place)}
     for long in ("weights", "rows"):  # the file has them
         data["likeness"].pop(long)
-    after = _next(args, verdict, is_new, plan.name)
+    after = _next(args, verdict, plan)
     return Result(verdict, _summary(plan, verdict), data, _text(plan), after)
 
 
@@ -202,6 +207,8 @@ def _summary(plan: PlanFile, verdict: Verdict) -> str:
     if plan.likeness.family:
         said = "it computes what" if plan.likeness.complete else "what is like it most is what"
         summary += f"; {said} {plan.likeness.family} does"
+    if problem := delivery_problem(Path(plan.trees["delivery"].root), plan.name):
+        summary += f"; no repository can take the commit yet: {problem.what}"
     return summary + (f"; {len(plan.decisions)} decisions" if plan.decisions else "")
 
 
@@ -221,10 +228,10 @@ def _text(plan: PlanFile) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _next(args: argparse.Namespace, verdict: Verdict, is_new: bool, name: str) -> Command:
+def _next(args: argparse.Namespace, verdict: Verdict, plan: PlanFile) -> Command:
     if verdict is Verdict.FAIL:
         return adapt("analyze", args.model, *model_options(args))
-    if is_new and not args.scaffold:
-        form = [] if args.form == "plugin" else ["--form", args.form]
-        return adapt("plan", args.model, *model_options(args), *form, "--scaffold", "scaffold")
-    return going_on(adaptation(args.workspace or find_workspace(Path.cwd()), name))
+    if args.form == "tree" and plan.likeness.complete and not args.scaffold:
+        tree = plan.trees["delivery"].root
+        return adapt("plan", args.model, *model_options(args), "--form", args.form, "--scaffold", tree)
+    return going_on(adaptation(args.workspace or find_workspace(Path.cwd()), plan.name))

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.gates.features.capability import AUTOMATIC, Capability, Way
 from npu_upgrade.gates.serving.launch import given, given_json
@@ -93,16 +94,21 @@ class Checkpoint:
         if not value:
             return Fact(0, f"config.json ({self.architecture}): no {what}")
         config = self.analysis.config
+        own = self.analysis.file.properties.model_type in ("", config.model_type)
+        file = "config.json" if own else f"config.json, in the words of {config.model_type}"
         for part in (config.text, config):
             for key, found in part.raw.items():
                 if found == value and any(word in key for word in words.split()):
-                    return Fact(value, f"config.json: {part.path}{key} = {value}")
+                    return Fact(value, f"{file}: {part.path}{key} = {value}")
         return Fact(value, f"config.json ({config.model_type}): {value} is what its class fills in")
 
 
-def read(folder: Path) -> Checkpoint:
-    """The checkpoint in ``folder``; raises :class:`BadInput` when it has no readable config.json."""
-    found = analyse(folder, Sources()) if folder.is_dir() else None
+def read(folder: Path, like: Likeness | None = None) -> Checkpoint:
+    """The checkpoint in ``folder``, as the family that a plan says it is.
+
+    Raises :class:`BadInput` when it has no readable config.json.
+    """
+    found = analyse(folder, Sources(), like=like) if folder.is_dir() else None
     if found is None or not found.config.raw:
         wrong = f": {found.file.findings[0].what}" if found and found.file.findings else ""
         raise BadInput(

@@ -115,7 +115,7 @@ def make(
     try:
         folder = model_folder(model)
         version = installed(python).versions.get("transformers")
-        checkpoint = read_checkpoint(folder)
+        checkpoint = read_checkpoint(folder, like)
     except UpgradeError as error:
         raise NoReference(error.what) from error
     if version is None:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from npu_upgrade.checkpoint.locate import MODELS
+from npu_upgrade.checkpoint.likeness import Likeness
+from npu_upgrade.checkpoint.locate import MODELS, model_folder
 from npu_upgrade.evidence.store import Store
-from npu_upgrade.gates.features.model import read
+from npu_upgrade.gates.features.model import Checkpoint, read
 from npu_upgrade.gates.serving import launch as launching
 from npu_upgrade.gates.serving.device import CPU, NPU, Device, detect
 from npu_upgrade.gates.serving.gate import Options
@@ -37,13 +38,21 @@ _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
 
 @dataclass(frozen=True)
 class Session:
-    """What to start, with which installation, on which device, how it is judged, and where evidence goes."""
+    """What to start, with which installation, on which device, how it is judged, and where evidence goes.
+
+    ``like``: the family that a plan says the checkpoint is.
+    """
 
     launch: Launch
     installed: Installed
     device: Device
     options: Options
     store: Store
+    like: Likeness | None = None
+
+    def checkpoint(self) -> Checkpoint:
+        """What is to be served, read as what the plan says of it."""
+        return read(model_folder(self.launch.model), self.like)
 
 
 def prepare(
@@ -86,12 +95,12 @@ def model_place(text: str) -> str:
     return str(below) if below.is_dir() else text
 
 
-def takes_images(model: str) -> bool | None:
+def takes_images(model: str, like: Likeness | None = None) -> bool | None:
     """What the checkpoint's configuration says; None when only the server can tell."""
     folder = Path(model)
     if not (folder / "config.json").is_file():
         return None
-    return "image" in read(folder).modalities().value
+    return "image" in read(folder, like).modalities().value
 
 
 def named_python(text: str) -> Path:
