@@ -197,7 +197,7 @@ def test_the_one_table_of_a_tied_model_is_its_embedding_whatever_its_name():
 
 
 def of_family(name, names, drop=(), **more):
-    """The likeness of a family's own tiny model under other names, but for the tensors with a part in ``drop``."""
+    """The likeness of a family's own tiny model under other names, without the tensors of ``drop``."""
     family, shapes = families()[name], {}
     for pattern, shape in family.tensors.items():
         if not any(part in pattern for part in drop):
