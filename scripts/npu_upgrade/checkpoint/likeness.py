@@ -387,7 +387,7 @@ class _Match:
         given, wanted = flat(self.config.raw), {*self.family.keys, *self.family.sizes}
         strange = [key for key in given if key not in wanted and not _COMMON.search(key)]
         strange = [key for key in strange if not re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", code)]
-        free = [key for key in wanted if key not in given]
+        free = sorted(wanted - given.keys())
         renamed: dict[str, str] = {}
         questions = []
         for key in strange:
