@@ -83,7 +83,14 @@ def main(argv: list[str] | None = None) -> int:
         return 3
     run = begin("bench-watch", args, args.interval)
     chosen = args.interval or [*INTERVALS, *(MORE if run.whole else ())]
-    head = Repo(clone).resolve(BRANCH)
+    repo = Repo(clone)
+    head = repo.resolve(BRANCH)
+    ends = repo.commit_date(head)
+    if beyond := [pair for pair in chosen if _released(pair.partition(":")[0]) >= ends]:
+        print(f"bench-watch: BLOCKED: {clone} ends on {ends:%Y-%m-%d}, before {', '.join(beyond)} begins")
+        chosen = [pair for pair in chosen if pair not in beyond]
+        if not chosen:
+            return 3
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
 
         def play(pair: str) -> Interval:
@@ -99,9 +106,7 @@ def main(argv: list[str] | None = None) -> int:
 def replay(before: str, after: str, clone: str) -> Interval:
     """Look every day from one release to the next, and compare with what the releases tell."""
     repo = Repo(clone)
-    first, last = (open_source(f"pypi:vllm-omni=={version}").date for version in (before, after))
-    assert first
-    assert last
+    first, last = _released(before), _released(after)
     result = Interval()
     with no_collector():
         begun = time.monotonic()
@@ -120,6 +125,12 @@ def replay(before: str, after: str, clone: str) -> Interval:
             result.cases.append(f"{kind} {sha[:9]} {mention[0] if mention else ''} {'; '.join(why[:2])}")
     result.unjudged = len(said)
     return result
+
+
+def _released(version: str) -> datetime:
+    date = open_source(f"pypi:vllm-omni=={version}").date
+    assert date
+    return date
 
 
 def _days(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from lineage_kit import commit_at, git_at
 from packaging.version import Version
 
 from bench import watch
@@ -141,6 +144,16 @@ def test_a_span_is_carried_between_the_equal_statements_around_it() -> None:
 def test_without_a_clone_the_bench_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WATCH_CLONE", raising=False)
     assert watch.main([]) == 3
+
+
+def test_an_interval_that_begins_after_the_clone_ends_is_blocked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit_at(tmp_path, "2026-08-22", {"vllm_ascend/__init__.py": ""})
+    git_at(tmp_path, "2026-08-22", "branch", "-M", "main")
+    monkeypatch.setattr(watch, "_released", lambda version: datetime(2026, 8, 31, tzinfo=UTC))
+    assert watch.main(["--clone", str(tmp_path), "--interval", "0.28.0:0.30.0"]) == 3
+    assert "ends on 2026-08-22, before 0.28.0:0.30.0 begins" in capsys.readouterr().out
 
 
 def test_the_goals_are_judged_by_the_closing_figures() -> None:
