@@ -61,8 +61,8 @@ class Outcome:
         return self.tier if self.tier == self.scenario else f"{self.tier} {self.scenario}"
 
     def as_json(self) -> dict[str, Any]:
-        """What a result shows of it; executed lines are reported as a whole, elsewhere."""
-        left_out = ("lines", "graphs", "peak_mib")
+        """What a result shows of it; executed lines and costs are reported as a whole, elsewhere."""
+        left_out = ("lines", "graphs", "peak_mib", "costs")
         found = {name: value for name, value in vars(self).items() if name not in left_out}
         return {name: value for name, value in found.items() if value not in ("", (), 0.0)}
 
