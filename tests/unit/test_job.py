@@ -22,7 +22,7 @@ from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import Job, find_workspace, open_job, start_job
-from npu_upgrade.job.journal import Begun
+from npu_upgrade.job.journal import Begun, Skipped
 from npu_upgrade.job.plan_file import load_plan
 
 
@@ -200,7 +200,7 @@ def test_next_before_the_merge(job, ask):
 def test_next_through_a_whole_upgrade(upgrade, ask, capsys):
     job, workspace = upgrade.job, upgrade.workspace
     for name in ("look", "port"):
-        job.skip(name, "looked at before")
+        job.journal.add(Skipped, id=name, note="looked at before")
     for name in ("evidence.jsonl", "evidence.head"):
         (job.store.folder / name).unlink()
     job.finish("merge", Verdict.FAIL, "1 conflict")

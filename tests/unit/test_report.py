@@ -16,6 +16,7 @@ from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 from page_kit import HOSTILE, Page
 
 from npu_upgrade.job.job import open_job
+from npu_upgrade.job.journal import Skipped
 from npu_upgrade.report.page import MARKDOWN, printable, render
 from npu_upgrade.report.sides import MOST_ROWS, compare
 
@@ -87,7 +88,7 @@ def test_markdown_says_the_same(world: World) -> None:
 
 
 def test_markdown_of_hostile_contents_is_text(world: World) -> None:
-    open_job(world.omni).skip("emulate", f"a\n| b | <b>{HOSTILE} @somebody #12")
+    open_job(world.omni).journal.add(Skipped, id="emulate", note=f"a\n| b | <b>{HOSTILE} @somebody #12")
     text = render(open_job(world.omni), MARKDOWN).text
     (line,) = (line for line in text.splitlines() if line.startswith("- **a reviewer**: emulate"))
     assert not re.search(r"(?<!\\)[<>|#@`]", line)
@@ -139,7 +140,7 @@ def test_hostile_contents_stay_text(world: World) -> None:
             {"root": {"cause": HOSTILE}, "checks": [{"name": HOSTILE, "state": "FAIL", "why": HOSTILE}]}
         )
     )
-    job.skip("emulate", HOSTILE)
+    job.journal.add(Skipped, id="emulate", note=HOSTILE)
     text = page_of(world).text
     assert text.count("<script>alert(1)</script>") > 10
     assert "{{ 7 * 7 }}" in text

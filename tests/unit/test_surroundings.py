@@ -11,7 +11,8 @@ import pytest
 from lineage_kit import NPU_WORKER, RUNNERS, omni_files, write_tree
 
 from npu_upgrade.lineage.items import Item
-from npu_upgrade.merge.surroundings import DIFF_LINES, surrounding_items
+from npu_upgrade.merge.patched import DIFF_LINES
+from npu_upgrade.merge.surroundings import surrounding_items
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 WORKER = f"{NPU_WORKER}/base.py"

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import Statement, parse_line
 
 ALWAYS_DEFINED = frozenset(dir(builtins)) | {
@@ -164,7 +165,7 @@ class _Reader(ast.NodeVisitor):
             if default is not None:
                 self.visit(default)
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def _function(self, node: Function) -> None:
         self._bind(node.name)
         for decorator in node.decorator_list:
             self.visit(decorator)

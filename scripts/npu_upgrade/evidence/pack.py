@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
 from msgspec import Struct
@@ -55,10 +56,13 @@ def pack(store: Store, ids: Sequence[str], target: Path, of: Origin | None = Non
             gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped,
             tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
         ):
-            _add(archive, INDEX, json_text(index).encode())
+            data = json_text(index).encode()
+            _add(archive, INDEX, io.BytesIO(data), len(data))
             for _, folder in runs:
                 for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-                    _add_file(archive, path, f"runs/{folder.name}/{path.relative_to(folder).as_posix()}")
+                    with open(path, "rb") as stream:
+                        name = f"runs/{folder.name}/{path.relative_to(folder).as_posix()}"
+                        _add(archive, name, stream, path.stat().st_size)
         os.replace(temporary, target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -66,14 +70,7 @@ def pack(store: Store, ids: Sequence[str], target: Path, of: Origin | None = Non
     return target
 
 
-def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    archive.addfile(member, io.BytesIO(data))
-
-
-def _add_file(archive: tarfile.TarFile, path: Path, name: str) -> None:
+def _add(archive: tarfile.TarFile, name: str, stream: IO[bytes], size: int) -> None:
     member = tarfile.TarInfo(name)  # no owner, no time: the same run gives the same pack
-    member.size = path.stat().st_size
-    with open(path, "rb") as stream:
-        archive.addfile(member, stream)
+    member.size = size
+    archive.addfile(member, stream)

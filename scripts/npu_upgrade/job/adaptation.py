@@ -28,7 +28,7 @@ from npu_upgrade.ground.paths import WORK_DIR, models_folder
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.job.journal import Continued, Halted, Journal
 from npu_upgrade.job.requirements import Gap, Judged, Known, gaps, judge
-from npu_upgrade.job.stages import Stage, State, Stop, Walk, named_from_here, next_step
+from npu_upgrade.job.stages import Stage, State, Stop, Walk, brief, named_from_here, next_step
 from npu_upgrade.job.tree_form import delivery_problem
 
 REQUIREMENTS = "requirements"
@@ -240,8 +240,8 @@ def walk(one: Adaptation) -> Walk:
             None,
         ),
         stop=_stop(one, found),
-        standing=[_brief(run) for run in one.runs.counted],
-        other=[_brief(run) | {"why": why} for run, why in one.runs.others],
+        standing=[brief(run.record, run.id) for run in one.runs.counted],
+        other=[brief(run.record, run.id) | {"why": why} for run, why in one.runs.others],
         facts={
             "checkpoint": one.where,
             "trees": one.plan.get("trees"),
@@ -249,11 +249,6 @@ def walk(one: Adaptation) -> Walk:
         },
         heading=[f"{one.folder.name}  {one.where}", *_tree_lines(one.plan)],
     )
-
-
-def _brief(run: Run) -> dict[str, Any]:
-    names = ("gate", "label", "verdict", "tree", "started", "seconds", "summary")
-    return {"id": run.id} | {name: getattr(run.record, name) for name in names}
 
 
 def _tree_lines(plan: dict[str, Any]) -> list[str]:

@@ -19,10 +19,10 @@ from npu_upgrade.code.module import (
     split_lines,
 )
 from npu_upgrade.code.names import Import, imports_in
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import string_lines
 from npu_upgrade.ground.errors import BadInput
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HOW = (
     "FILE with one or more whole methods, indented as they stand in the class or not at all, "
     "or below the class line where its bases change"
@@ -118,7 +118,7 @@ def methods_of(given: str, indent: int) -> list[Unit]:
         if indent and isinstance(module.tree.body[0], ast.ClassDef)
         else module.tree.body
     )
-    functions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+    functions = [node for node in nodes if isinstance(node, Function)]
     strange = [node for node in nodes if node not in functions]
     if strange or not nodes:
         what = ast.unparse(strange[0]).split("\n")[0][:60] if strange else "nothing"
@@ -146,8 +146,8 @@ def _indented(text: str, indent: int) -> str:
 def _check_conditional(module: Module, owner: str, fresh: Sequence[Unit]) -> None:
     """A method that the file defines under an ``if`` or a ``try`` cannot be told apart from outside."""
     node = module.class_def(owner) if owner else module.tree
-    others = [one for one in node.body if not isinstance(one, (*_FUNCTIONS, ast.ClassDef))] if node else []
-    known = {inner.name for one in others for inner in ast.walk(one) if isinstance(inner, _FUNCTIONS)}
+    others = [one for one in node.body if not isinstance(one, (Function, ast.ClassDef))] if node else []
+    known = {inner.name for one in others for inner in ast.walk(one) if isinstance(inner, Function)}
     if names := sorted({_plain(unit) for unit in fresh} & known):
         raise BadInput(
             f"the file defines {', '.join(names)} on a condition, and the answer would come after that",

@@ -26,7 +26,7 @@ from npu_upgrade.ground.files import sha256, write_atomic, write_json
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.journal import Attempt, Ended, Journal, Skipped
+from npu_upgrade.job.journal import Attempt, Ended, Journal
 from npu_upgrade.job.stages import find_workspace as find_workspace
 from npu_upgrade.job.stages import named_from_here
 
@@ -136,10 +136,6 @@ class Job:
         """Note how a stage ended; ``evidence`` is the record that holds the verdict of a gate."""
         said = {} if evidence else {"verdict": verdict.value, "summary": summary}
         self.journal.add(Ended, stage=stage, outputs=dict(outputs or {}), evidence=evidence, **said)
-
-    def skip(self, name: str, reason: str) -> None:
-        """Leave a gate or a kind of question out; delivery names it with the reason."""
-        self.journal.add(Skipped, id=name, note=reason)
 
     def place(
         self,

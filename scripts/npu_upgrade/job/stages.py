@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.job.journal import Journal
@@ -66,6 +67,12 @@ class Stage:
         return {name: getattr(self, name) for name in names} | {
             "command": str(self.command) if self.command else ""
         }
+
+
+def brief(record: Record, id: str = "") -> dict[str, Any]:
+    """What is shown of a record; ``id``: what people know it by, where that is not its own."""
+    names = ("gate", "label", "verdict", "tree", "started", "seconds", "summary")
+    return {"id": id or record.id} | {name: getattr(record, name) for name in names}
 
 
 class Stop(Struct, frozen=True):

@@ -20,7 +20,7 @@ from npu_upgrade.ground.files import sha256
 from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, asks, hunks_to_take, port_survey
 from npu_upgrade.job.job import NEIGHBOUR, SAFE, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
-from npu_upgrade.job.stages import Stage, State, Walk
+from npu_upgrade.job.stages import Stage, State, Walk, brief
 from npu_upgrade.job.stops import find_stop
 from npu_upgrade.job.validation import Validation, validate
 from npu_upgrade.sources.checkout import open_checkout
@@ -100,8 +100,8 @@ def walk(job: Job) -> Walk:
         skippable=SKIPPABLE,
         end=_end(one),
         stop=find_stop(job, plan, one.ledger.records),
-        standing=[_brief(record) for record in one.standing],
-        other=[_brief(record) | {"why": why} for record, why in one.others],
+        standing=[brief(record) for record in one.standing],
+        other=[brief(record) | {"why": why} for record, why in one.others],
         facts={
             "inputs": msgspec.to_builtins(job.inputs),
             "repo": job.repo,
@@ -119,11 +119,6 @@ def walk(job: Job) -> Walk:
         if plan
         else (),
     )
-
-
-def _brief(record: Record) -> dict[str, Any]:
-    names = ("id", "gate", "label", "verdict", "tree", "started", "seconds", "summary")
-    return {name: getattr(record, name) for name in names}
 
 
 def _heading(one: Upgrade) -> list[str]:

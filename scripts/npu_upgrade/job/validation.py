@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.observed import Class, Exercised, Observed, observed_in
 from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL
@@ -28,7 +29,6 @@ from npu_upgrade.sources.tree import open_source
 
 PENDING = "pending"
 _ASCEND = "vllm_ascend/"
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def _changed(
 ) -> Iterator[str]:
     known = {ast.dump(node) for node in old.body} if old else set()
     for node in new.body:
-        if isinstance(node, _FUNCTIONS) and ast.dump(node) not in known:
+        if isinstance(node, Function) and ast.dump(node) not in known:
             yield prefix + node.name
 
 

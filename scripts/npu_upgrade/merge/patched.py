@@ -20,6 +20,13 @@ from npu_upgrade.sources.tree import SourceTree
 DIFF_LINES = 60
 
 
+def diff_lines(before: list[str], after: list[str], *names: str, around: int = 3) -> list[str]:
+    """What changed, without the names above it where there are none; a long one is cut."""
+    found = list(difflib.unified_diff(before, after, *names, n=around, lineterm=""))[0 if names else 2 :]
+    more = [f"... {len(found) - DIFF_LINES} more lines"] if len(found) > DIFF_LINES else []
+    return [*found[:DIFF_LINES], *more]
+
+
 def patch_items(origins: Origins, target: SourceTree) -> list[Item]:
     """An item for each thing patched over that is gone at the target, changed, or has what the patch adds.
 
@@ -59,10 +66,9 @@ def _items(
             detail = f"its {added.total()} own statements stand in the target: can it go?"
             yield Item(item_id("patch-there", unit.path, unit.name), "patch-there", title, detail, unit.path)
     if old != new:
-        lines = list(difflib.unified_diff(_lines(before), _lines(now), "before", "target", lineterm=""))
-        more = [f"... {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
+        lines = diff_lines(_lines(before), _lines(now), "before", "target")
         title = f"the original that {units[0].name} replaces gained this: {place}"
-        detail = "\n".join([f"patched in {where}", *lines[:DIFF_LINES], *more])
+        detail = "\n".join([f"patched in {where}", *lines])
         key = item_id("patch-changed", place, before, now)
         yield Item(key, "patch-changed", title, detail, units[0].path)
 

@@ -25,6 +25,7 @@ from npu_upgrade.code.walk import is_super, walk
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.lineage.records import Lineage
 from npu_upgrade.merge.gone import GONE, look_for_gone
+from npu_upgrade.merge.patched import diff_lines
 from npu_upgrade.program.absent import missing_import
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.places import advice
@@ -32,7 +33,6 @@ from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Callee, Scope
 from npu_upgrade.sources.tree import SourceTree, overlay
 
-DIFF_LINES = 60
 _PROJECT = "vllm-ascend"
 _CALLED = (
     "The override calls it (by super() or by class): upstream's change works where that call gets there."
@@ -255,10 +255,7 @@ def _source(method: Method) -> str:
 
 def _diff(before: str, after: str) -> list[str]:
     old, new = (textwrap.dedent(text).split("\n") for text in (before, after))
-    lines = list(difflib.unified_diff(old, new, n=1, lineterm=""))[2:]
-    if len(lines) <= DIFF_LINES:
-        return lines
-    return [*lines[:DIFF_LINES], f"... {len(lines) - DIFF_LINES} more lines"]
+    return diff_lines(old, new, around=1)
 
 
 @dataclass

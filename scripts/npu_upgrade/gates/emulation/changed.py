@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_upgrade.audit.world import Triple
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree
@@ -127,13 +128,10 @@ def functions(tree: ast.Module) -> dict[str, list[tuple[int, int]]]:
     return {"": [span for span in _statements(tree) if span not in inside]} | found
 
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def _definitions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, _Function]]:
+def _definitions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]:
     """The outermost functions with their qualified names."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, _Function):
+        if isinstance(node, Function):
             yield inside + node.name, node
         else:
             yield from _definitions(
