@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from npu_upgrade.code.walk import reached
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.self_use import self_use
-from npu_upgrade.program.version_guards import reached
+from npu_upgrade.program.version_guards import without_dead
 
 HEAD = f"from {BASE[:-3].replace('/', '.')} import OmniNPUModelRunner\n"
 SHAPES = """
@@ -253,8 +254,8 @@ class TestOnSelf:
         for text in (branch, both, either):
             tree = ast.parse(text).body[0]
             assert isinstance(tree, ast.FunctionDef)
-            assert "missing" in self_use(tree, Version("0.1.0")).reads
-            assert "missing" not in self_use(tree, Version("0.2.0")).reads
+            assert "missing" in self_use(without_dead(tree, Version("0.1.0"))).reads
+            assert "missing" not in self_use(without_dead(tree, Version("0.2.0"))).reads
 
     def test_one_finding_for_what_both_runners_inherit(self, tmp_path: Path) -> None:
         base = f"""
@@ -542,7 +543,7 @@ def test_what_a_dictionary_of_known_values_gives(tmp_path: Path, line: str, told
 @given(st.lists(st.sampled_from(["a = 1", "return a", "if a:\n    pass", "raise b"]), max_size=6))
 def test_nothing_after_a_return_is_reached(lines: list[str]) -> None:
     tree = ast.parse("\n".join(lines))
-    kept = [ast.unparse(node) for node in reached(tree.body, None)]
+    kept = [ast.unparse(node) for node in reached(tree.body)]
     leaving = [place for place, line in enumerate(lines) if line.startswith(("return", "raise"))]
     assert len(kept) == (leaving[0] + 1 if leaving else len(lines))
 

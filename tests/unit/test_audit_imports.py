@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from npu_upgrade.code.definitions import lazy_names
 from npu_upgrade.program.live import live_statements
-from npu_upgrade.program.version_guards import evaluate
+from npu_upgrade.program.version_guards import evaluate, without_dead
 
 FILE = f"{NPU}/tools.py"
 PLACE = FILE.removesuffix(".py").replace("/", ".")
@@ -202,7 +202,7 @@ else:
 """
 
     def imported(version: str) -> set[str]:
-        live = live_statements(ast.parse(text), Version(version), lambda node: True)
+        live = live_statements(without_dead(ast.parse(text), Version(version)), lambda node: True)
         return {node.names[0].name for one in live if isinstance(node := one.node, ast.Import)}
 
     assert imported("1.2.0") == {"a"}

@@ -81,7 +81,7 @@ def inherited_scopes(world: World, resolver: Resolver) -> Iterator[Scope]:
 def _methods(world: World, resolver: Resolver, own: bool) -> Iterator[Scope]:
     audited = {id(file) for file in world.files}
     for cls in world.side.classes:
-        for method in methods_on(cls, resolver.program.vllm):
+        for method in methods_on(cls):
             if (id(method.owner.file) in audited) is own:
                 yield scope_of(cls, method)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import children, dotted, last_name, walk
+from npu_upgrade.code.walk import branches, children, dotted, last_name, reached, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol
@@ -17,7 +17,6 @@ from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Scope, decorators
 from npu_upgrade.program.self_use import methods_on, self_use
 from npu_upgrade.program.type_terms import TENSOR, Tensor, Type, classes
 from npu_upgrade.program.types import Types
-from npu_upgrade.program.version_guards import branches, reached
 from npu_upgrade.threeway.signature_merge import alternatives
 
 # Of what buffer classes have, a tensor has these too.
@@ -54,7 +53,7 @@ def typed_reads(frame: Scope, types: Types, only: frozenset[str] | None = None) 
     ``only`` asks for no others than those on attributes of ``self`` with these names, where
     the parents of the class put something there that has what is read.
     """
-    for node, use in _live(reached(frame.node.body, types.vllm), types):
+    for node, use in _live(reached(frame.node.body), types):
         on_first = _is_first(node.value, frame)
         if not isinstance(node.ctx, ast.Load) or (on_first and (use is None or only is not None)):
             continue
@@ -135,7 +134,7 @@ def _live(body: list[ast.stmt], types: Types) -> Iterator[tuple[ast.Attribute | 
 def _children(node: ast.AST, types: Types) -> Iterator[ast.AST]:
     if isinstance(node, (ast.If, ast.IfExp)):
         yield node.test
-        body, orelse = branches(node, types.vllm)
+        body, orelse = branches(node)
         yield from body if not _asks(node.test) else []
         yield from orelse
     elif isinstance(node, ast.Try) and any(_catches(handler) for handler in node.handlers):
@@ -143,7 +142,7 @@ def _children(node: ast.AST, types: Types) -> Iterator[ast.AST]:
     elif isinstance(node, ast.AnnAssign):
         yield from [node.value] if node.value else []
     elif isinstance(node, Function):
-        yield from reached(node.body, types.vllm)
+        yield from reached(node.body)
     elif not isinstance(node, ast.ClassDef):
         yield from children(node)
 
@@ -278,7 +277,7 @@ def _frames(world: World, types: Types) -> Iterator[tuple[Scope, frozenset[str] 
     ours = "vllm-omni" if world.of_omni else "vllm-ascend"
     covered: set[int] = set()
     for cls in world.concrete:
-        for method in methods_on(cls, types.vllm):
+        for method in methods_on(cls):
             covered.add(id(method.node))
             frame = scope_of(cls, method)
             if method.owner.project == ours:
@@ -296,4 +295,4 @@ def _set_below(cls: ClassSymbol, project: str, types: Types) -> frozenset[str]:
     sides = {"vllm": ("vllm-omni", "vllm-ascend"), "vllm-ascend": ("vllm-omni",)}[project]
     owners = (owner for owner in cls.mro if owner.project in sides)
     methods = (method for owner in owners for method in owner.methods.values())
-    return frozenset(name for method in methods for name in self_use(method.node, types.vllm).writes)
+    return frozenset(name for method in methods for name in self_use(method.node).writes)

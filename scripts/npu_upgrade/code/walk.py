@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import functools
-from typing import TypeGuard
+from collections.abc import Sequence
+from typing import TypeGuard, TypeVar
 
 # Neither what holds no nodes, nor the contexts and operators that a node is asked for by its own fields.
 _PLAIN = {
     *("id", "attr", "kind", "module", "level", "is_async", "conversion", "simple", "asname", "type_comment"),
     *("ctx", "op", "ops"),
 }
+_LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+Node = TypeVar("Node", bound=ast.AST)
 
 
 @functools.cache
@@ -68,3 +71,14 @@ def is_super(node: ast.AST) -> TypeGuard[ast.Call]:
 def string(node: ast.AST | None) -> str:
     """The text of a string literal; empty for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def reached(body: Sequence[Node]) -> list[Node]:
+    """The statements of a block up to the first that is sure to leave it."""
+    end = next((place for place, node in enumerate(body, 1) if isinstance(node, _LEAVES)), len(body))
+    return list(body[:end])
+
+
+def branches(node: ast.If | ast.IfExp) -> list[list[ast.AST]]:
+    """Both branches, without the statements that cannot be reached."""
+    return [reached(part) if isinstance(part, list) else [part] for part in (node.body, node.orelse)]

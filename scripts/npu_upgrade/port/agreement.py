@@ -100,7 +100,7 @@ def _stale_uses(was: Method, now: Method, world: World) -> Iterator[Finding]:
     assert world.old
     heirs = [cls for cls in world.side.classes if now.owner in cls.mro]
     for cls in heirs:
-        for user in methods_on(cls, world.program.vllm):
+        for user in methods_on(cls):
             old = world.old.program.find_class(user.owner.file.path, user.owner.name)
             before = old.methods.get(user.name) if old else None
             known = {unparse(node) for node in _uses(before, now.name)} if before else set()

@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from packaging.version import Version
-
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function, every_parameter
 from npu_upgrade.code.walk import last_name
-from npu_upgrade.program.version_guards import evaluate, operands
 
 # What Python raises for a call, an unpacking or an index that does not fit.
 _MISFITS = frozenset({TypeError, ValueError, IndexError})
@@ -46,12 +43,9 @@ class Body:
         return found[0] if len(found) == 1 else None
 
 
-def read_body(node: Function | ast.Module, vllm: Version | None) -> Body:
-    """The parts of a function; branches for another vLLM than the given one are left out.
-
-    Of a module, its top level without the functions and classes in it.
-    """
-    reader = _Reader(vllm, whole=not isinstance(node, ast.Module))
+def read_body(node: Function | ast.Module) -> Body:
+    """The parts of a function; of a module, its top level without the functions and classes in it."""
+    reader = _Reader(whole=not isinstance(node, ast.Module))
     if not isinstance(node, ast.Module):
         reader.parameters(node.args)
     for child in node.body:
@@ -64,8 +58,8 @@ def read_body(node: Function | ast.Module, vllm: Version | None) -> Body:
 
 
 class _Reader:
-    def __init__(self, vllm: Version | None, whole: bool) -> None:
-        self.vllm, self.whole = vllm, whole
+    def __init__(self, whole: bool) -> None:
+        self.whole = whole
         self.excused: frozenset[type[Exception]] = frozenset()
         self.body = Body()
         self.bound_otherwise: set[str] = set()
@@ -80,9 +74,6 @@ class _Reader:
             ast.Return: self.returned,
             ast.Yield: self.yielded,
             ast.YieldFrom: self.yielded,
-            ast.If: self.branches,
-            ast.IfExp: self.branches,
-            ast.BoolOp: self.decided,
             ast.Try: self.tried,
             ast.TryStar: self.tried,
             ast.With: self.suppressed,
@@ -160,19 +151,6 @@ class _Reader:
     def yielded(self, node: ast.expr, nested: bool) -> bool:
         self.body.yields = self.body.yields or not nested
         return False
-
-    def branches(self, node: ast.If | ast.IfExp, nested: bool) -> bool:
-        """Both branches, or the one that the given vLLM takes."""
-        outcome = evaluate(node.test, self.vllm)
-        self.visit(node.test, nested)
-        for part, dead in ((node.body, False), (node.orelse, True)):
-            if outcome is not dead:
-                self.all(part if isinstance(part, list) else [part], nested)
-        return True
-
-    def decided(self, node: ast.BoolOp, nested: bool) -> bool:
-        self.all(operands(node, self.vllm), nested)
-        return True
 
     def tried(self, node: ast.Try | ast.TryStar, nested: bool) -> bool:
         """What a handler is written for may happen in the body; the handler then tries another way."""

@@ -39,7 +39,7 @@ class Resolver:
         self.patched = patched_names(program)
         symbols = Symbols(program)
         self.body, self.symbol = symbols.body, symbols.symbol
-        self.types = Types(program.vllm)
+        self.types = Types()
 
     def callees(self, call: ast.Call, scope: Scope) -> list[Callee]:
         """The functions that ``call`` may reach, nearest first; empty when the trees do not tell."""
@@ -226,14 +226,13 @@ class Symbols:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.vllm = program.vllm
         self._bodies: dict[int, Body] = {}
         self._names: dict[tuple[int, str], Symbol | None] = {}
 
     def body(self, node: Function | ast.Module) -> Body:
         """The parts of a function."""
         if id(node) not in self._bodies:
-            self._bodies[id(node)] = read_body(node, self.vllm)
+            self._bodies[id(node)] = read_body(node)
         return self._bodies[id(node)]
 
     def symbol(self, expr: ast.expr, scope: Scope) -> Symbol | None:

@@ -1,8 +1,7 @@
 """The statements of a file that have to work, whatever vLLM and platform it runs on.
 
 Left out are those whose failure is provided for: in ``try: ... except ImportError:`` (or
-``AttributeError``), in ``contextlib.suppress``, behind a test with ``hasattr`` or ``find_spec``,
-and branches for another vLLM than the given one.
+``AttributeError``), in ``contextlib.suppress``, or behind a test with ``hasattr`` or ``find_spec``.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from packaging.version import Version
-
 from npu_upgrade.code.definitions import catches_import
 from npu_upgrade.code.names import is_typing_guard
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name, walk
-from npu_upgrade.program.version_guards import evaluate
 
 _SCOPES = (Function, ast.ClassDef)
 _STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
@@ -42,19 +38,17 @@ class Live:
                 yield from walk(child)
 
 
-def live_statements(
-    tree: ast.Module, vllm: Version | None, works: Callable[[ast.AST], bool]
-) -> Iterator[Live]:
+def live_statements(tree: ast.Module, works: Callable[[ast.AST], bool]) -> Iterator[Live]:
     """The statements of a module; ``works`` tells whether a statement's imports work.
 
     What an ``except ImportError:`` does counts only where its ``try`` does not work.
     """
-    yield from _Walk(vllm, works).visit(tree.body, Live(tree))
+    yield from _Walk(works).visit(tree.body, Live(tree))
 
 
 class _Walk:
-    def __init__(self, vllm: Version | None, works: Callable[[ast.AST], bool]) -> None:
-        self.vllm, self.works = vllm, works
+    def __init__(self, works: Callable[[ast.AST], bool]) -> None:
+        self.works = works
 
     def visit(self, nodes: Iterable[ast.AST], place: Live) -> Iterator[Live]:
         for node in nodes:
@@ -74,13 +68,11 @@ class _Walk:
             yield from self.visit(inner, place)
 
     def _branches(self, node: ast.If, place: Live) -> Iterator[Live]:
-        outcome = evaluate(node.test, self.vllm)
         if is_typing_guard(node):
             yield from self.visit(node.body, replace(place, typing_only=True))
-        elif outcome is not False and not _asks_first(node.test):
+        elif not _asks_first(node.test):
             yield from self.visit(node.body, place)
-        if outcome is not True:
-            yield from self.visit(node.orelse, place)
+        yield from self.visit(node.orelse, place)
 
     def _try(self, node: ast.Try, place: Live) -> Iterator[Live]:
         tried = list(self.visit(node.body, place))

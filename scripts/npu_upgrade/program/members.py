@@ -60,7 +60,7 @@ def own_members(cls: ClassSymbol) -> frozenset[str]:
     found = set(cls.methods) | set(cls.fields)
     found |= {node.name for node in walk(cls.node) if isinstance(node, ast.ClassDef)}
     for method in cls.methods.values():
-        use = self_use(method.node, cls.file.program.vllm)
+        use = self_use(method.node)
         found |= use.writes.keys() | use.declared.keys()
     return frozenset(found | _bound_in_body(cls))
 
@@ -70,7 +70,7 @@ def _is_dynamic(cls: ClassSymbol) -> bool:
     special = _DYNAMIC & cls.methods.keys()
     if special == {"__getattr__"} and passes_on(cls.methods["__getattr__"].node):
         special = set()
-    if special or any(self_use(m.node, cls.file.program.vllm).open for m in cls.methods.values()):
+    if special or any(self_use(m.node).open for m in cls.methods.values()):
         return True
     return any(
         key.arg == "metaclass" and last_name(key.value) not in _HARMLESS_META for key in cls.node.keywords

@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from packaging.version import Version
-
 from npu_upgrade.code.signatures import Function, is_bound, places_of
-from npu_upgrade.code.walk import children, is_super, last_name
+from npu_upgrade.code.walk import branches, children, is_super, last_name, reached
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, Method
-from npu_upgrade.program.version_guards import branches, operands, reached
 
 _CATCHES = {"AttributeError", "Exception", "BaseException"}
 
@@ -49,16 +46,13 @@ class SelfUse:
 
 
 @functools.lru_cache(maxsize=65536)  # a node is its own key
-def self_use(method: Function, vllm: Version | None = None) -> SelfUse:
-    """How a method uses its first parameter; nothing of a static method.
-
-    Branches for another vLLM than the given one are left out.
-    """
+def self_use(method: Function) -> SelfUse:
+    """How a method uses its first parameter; nothing of a static method."""
     places = places_of(method.args)
     found = SelfUse()
     if places and is_bound(method):
-        walker = _Walker(places[0].arg, found, vllm)
-        for node in reached(method.body, vllm):
+        walker = _Walker(places[0].arg, found)
+        for node in reached(method.body):
             walker.visit(node)
         for name in found.guards:
             found.reads.pop(name, None)
@@ -66,7 +60,7 @@ def self_use(method: Function, vllm: Version | None = None) -> SelfUse:
 
 
 @held
-def methods_on(cls: ClassSymbol, vllm: Version | None = None) -> tuple[Method, ...]:
+def methods_on(cls: ClassSymbol) -> tuple[Method, ...]:
     """The methods that calls on an object of the class reach, by name or on from there by ``super()``."""
     queue = [found for name in _names(cls) if (found := cls.lookup(name))]
     reached: dict[int, Method] = {}
@@ -74,7 +68,7 @@ def methods_on(cls: ClassSymbol, vllm: Version | None = None) -> tuple[Method, .
         method = queue.pop()
         if id(method.node) not in reached:
             reached[id(method.node)] = method
-            queue += _onward(cls, method, vllm)
+            queue += _onward(cls, method)
     return tuple(reached.values())
 
 
@@ -82,8 +76,8 @@ def _names(cls: ClassSymbol) -> dict[str, None]:
     return {name: None for owner in cls.mro for name in owner.methods}
 
 
-def _onward(cls: ClassSymbol, method: Method, vllm: Version | None) -> Iterator[Method]:
-    use = self_use(method.node, vllm)
+def _onward(cls: ClassSymbol, method: Method) -> Iterator[Method]:
+    use = self_use(method.node)
     for name in use.supers:
         if found := cls.after(method.owner, name):
             yield found
@@ -96,8 +90,8 @@ def _onward(cls: ClassSymbol, method: Method, vllm: Version | None) -> Iterator[
 class _Walker(ast.NodeVisitor):
     """Collects into ``found`` what the statements of one method do with ``first``."""
 
-    def __init__(self, first: str, found: SelfUse, vllm: Version | None) -> None:
-        self.first, self.found, self.vllm, self.caught = first, found, vllm, 0
+    def __init__(self, first: str, found: SelfUse) -> None:
+        self.first, self.found, self.caught = first, found, 0
         self.tests: list[ast.expr] = []
 
     def generic_visit(self, node: ast.AST) -> None:
@@ -157,10 +151,6 @@ class _Walker(ast.NodeVisitor):
     def visit_IfExp(self, node: ast.IfExp) -> None:
         self._branches(node)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        for value in operands(node, self.vllm):
-            self.visit(value)
-
     def visit_Try(self, node: ast.Try) -> None:
         caught = any(handler.type is None or _caught(handler.type) & _CATCHES for handler in node.handlers)
         self.caught += caught
@@ -183,7 +173,7 @@ class _Walker(ast.NodeVisitor):
     def _branches(self, node: ast.If | ast.IfExp) -> None:
         """A condition with what depends on it, less what it or a condition around it rules out."""
         test = node.test
-        body, orelse = branches(node, self.vllm)
+        body, orelse = branches(node)
         self.visit(test)
         if not (isinstance(node, ast.IfExp) and self._holds(test)):
             for inner in orelse:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from packaging.version import Version
-
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.ground.held import held
@@ -39,10 +37,9 @@ _DEEP = 12
 
 
 class Types:
-    """Answers are kept; ``vllm`` decides branches on its version."""
+    """Answers are kept."""
 
-    def __init__(self, vllm: Version | None) -> None:
-        self.vllm = vllm
+    def __init__(self) -> None:
         self._attributes: dict[tuple[ClassSymbol, str], Type | None] = {}
         self._written: dict[ClassSymbol, dict[str, list[list[tuple[Method, Write]]]]] = {}
         self._names: dict[tuple[Function | ast.Module, ClassSymbol | None, str], Type | None] = {}
@@ -86,11 +83,11 @@ class Types:
         """The assignments in the methods that run on objects of a class, by attribute and by class."""
         if cls not in self._written:
             found = self._written[cls] = {}
-            running = {id(method.node) for method in methods_on(cls, self.vllm)}
+            running = {id(method.node) for method in methods_on(cls)}
             for owner in cls.mro:
                 own: dict[str, list[tuple[Method, Write]]] = {}
                 for method in (m for m in owner.methods.values() if id(m.node) in running):
-                    for name, writes in self_use(method.node, self.vllm).writes.items():
+                    for name, writes in self_use(method.node).writes.items():
                         own.setdefault(name, []).extend((method, write) for write in writes)
                 for name, writes in own.items():
                     found.setdefault(name, []).append(writes)
@@ -250,14 +247,14 @@ class Types:
             if node is not None:
                 return None
             for method in owner.methods.values():
-                if found := self_use(method.node, self.vllm).declared.get(name):
+                if found := self_use(method.node).declared.get(name):
                     return annotated(owner.file, found)
         return None
 
 
 def _after_parents(method: Method, write: Write) -> bool:
     """Whether an assignment in ``__init__`` comes after the parents' ``__init__``, if that is called."""
-    call = self_use(method.node, method.owner.file.program.vllm).supers.get("__init__")
+    call = self_use(method.node).supers.get("__init__")
     return call is None or write.node.lineno > call.lineno
 
 

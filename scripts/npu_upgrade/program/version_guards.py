@@ -10,9 +10,9 @@ import ast
 import copy
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
@@ -67,10 +67,8 @@ def guard_of(node: ast.expr) -> Guard | None:
     return Guard(node, named, compares)
 
 
-def evaluate(test: ast.expr, vllm: Version | None) -> bool | None:
+def evaluate(test: ast.expr, vllm: Version) -> bool | None:
     """What a condition comes to with this vLLM; None where it asks for anything else too."""
-    if vllm is None:
-        return None
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = evaluate(test.operand, vllm)
         return None if inner is None else not inner
@@ -111,70 +109,40 @@ def _version(node: ast.expr) -> Version | None:
     return version_of(string(node))
 
 
+GUARD = re.compile(r"vllm_version_is\(|\bVersion\(|\bparse\(")
 Node = TypeVar("Node", bound=ast.AST)
-_LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-
-
-def reached(body: Sequence[Node], vllm: Version | None) -> list[Node]:
-    """The statements of a block up to the first that is sure to leave it."""
-    end = next((place for place, node in enumerate(body, 1) if _leaves(node, vllm)), len(body))
-    return list(body[:end])
-
-
-def branches(node: ast.If | ast.IfExp, vllm: Version | None) -> tuple[list[ast.AST], list[ast.AST]]:
-    """What of the two branches may run; the statements that cannot be reached are left out."""
-    outcome = evaluate(node.test, vllm)
-    body, orelse = (
-        reached(part, vllm) if isinstance(part, list) else [part] for part in (node.body, node.orelse)
-    )
-    return (body if outcome is not False else [], orelse if outcome is not True else [])
-
-
-def operands(node: ast.BoolOp, vllm: Version | None) -> list[ast.expr]:
-    """The operands of ``and`` and ``or`` up to the first that decides with this vLLM."""
-    decides = isinstance(node.op, ast.Or)
-    places = (place for place, value in enumerate(node.values, 1) if evaluate(value, vllm) is decides)
-    return node.values[: next(places, len(node.values))]
-
-
-GUARD = re.compile(r"vllm_version_is\(|Version\(")
-_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def without_dead(tree: Node, vllm: Version) -> Node:
-    """A tree without the branches that are for another vLLM; what stays is shared with the one given."""
-    changed = {}
-    for name in _BLOCKS:
-        block = getattr(tree, name, None)
-        if isinstance(block, list) and block:
-            alive = _alive(block, vllm)
-            if list(map(id, alive)) != list(map(id, block)):
-                empty = [ast.copy_location(ast.Pass(), block[0])] if name == "body" else []
-                changed[name] = alive or empty
+    """A tree without what is for another vLLM: branches, and the operands after one that decides.
+
+    What stays is shared with the tree given.
+    """
+    changed: dict[str, Any] = {}
+    for name, value in ast.iter_fields(tree):
+        block = value if isinstance(value, list) else [value]
+        alive = [one for node in block for one in _alive(node, vllm)]
+        if list(map(id, alive)) != list(map(id, block)):
+            empty = [ast.copy_location(ast.Pass(), block[0])] if name == "body" else []
+            changed[name] = alive or empty if isinstance(value, list) else alive[0]
     if not changed:
         return tree
     pruned = copy.copy(tree)
-    for name, block in changed.items():
-        setattr(pruned, name, block)
+    for name, value in changed.items():
+        setattr(pruned, name, value)
     return pruned
 
 
-def _alive(block: Sequence[ast.AST], vllm: Version) -> list[ast.AST]:
-    found: list[ast.AST] = []
-    for node in block:
-        outcome = evaluate(node.test, vllm) if isinstance(node, ast.If) else None
-        if isinstance(node, ast.If) and outcome is not None:
-            found += _alive(node.body if outcome else node.orelse, vllm)
-        else:
-            found.append(without_dead(node, vllm))
-    return found
-
-
-def _leaves(node: ast.AST, vllm: Version | None) -> bool:
-    if isinstance(node, _LEAVES):
-        return True
-    if not isinstance(node, ast.If) or vllm is None:
-        return False
-    outcome = evaluate(node.test, vllm)
-    chosen = node.body if outcome else node.orelse
-    return outcome is not None and any(_leaves(inner, vllm) for inner in chosen)
+def _alive(node: Any, vllm: Version) -> list[Any]:
+    """What of one node may run: of a branch on vLLM's version, what it comes to."""
+    if isinstance(node, (ast.If, ast.IfExp)) and (outcome := evaluate(node.test, vllm)) is not None:
+        taken = node.body if outcome else node.orelse
+        return [
+            one for inner in (taken if isinstance(taken, list) else [taken]) for one in _alive(inner, vllm)
+        ]
+    if isinstance(node, ast.BoolOp):
+        decides = isinstance(node.op, ast.Or)
+        places = (place for place, one in enumerate(node.values, 1) if evaluate(one, vllm) is decides)
+        if (end := next(places, len(node.values))) < len(node.values):
+            node = ast.copy_location(ast.BoolOp(node.op, node.values[:end]), node)
+    return [without_dead(node, vllm) if isinstance(node, ast.AST) else node]

@@ -108,7 +108,7 @@ def _states(world: World, reader: ArityReader) -> Iterator[Finding]:
     resolver = reader.resolver
     audited = {id(file) for file in world.files}
     for cls in world.classes:
-        scopes = [scope_of(cls, method) for method in methods_on(cls, resolver.program.vllm)]
+        scopes = [scope_of(cls, method) for method in methods_on(cls)]
         makers = _makers(scopes, resolver)
         if not makers:
             continue

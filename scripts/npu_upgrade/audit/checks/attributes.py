@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
-from packaging.version import Version
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import functions_of
@@ -31,9 +30,8 @@ ABOUT = "attributes read on self or on known objects that nothing in the trees d
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = world.vllm_version
-    reads = [read for cls in world.last_classes for read in undefined_reads(cls, vllm)]
-    types = Types(vllm)
+    reads = [read for cls in world.last_classes for read in undefined_reads(cls)]
+    types = Types()
     typed = list(all_typed_reads(world, types))
     names = (
         {read.name for read in reads} | {read.method.name for read in reads} | {read.name for read in typed}
@@ -268,43 +266,41 @@ class Read:
     hidden: Method | None = None
 
 
-def undefined_reads(cls: ClassSymbol, vllm: Version | None) -> Iterator[Read]:
+def undefined_reads(cls: ClassSymbol) -> Iterator[Read]:
     """The reads on objects of a class that find nothing, as far as its own MRO tells."""
-    methods = methods_on(cls, vllm)
-    uses = [(method, self_use(method.node, vllm)) for method in methods]
+    methods = methods_on(cls)
+    uses = [(method, self_use(method.node)) for method in methods]
     if not _is_judged(cls) or any(use.open and method.name in _SETTERS for method, use in uses):
         return
     defined = named_by_classes(cls) | {name for _, use in uses for name in use.writes}
     guarded = {name for _, use in uses for name in use.guards}
-    hidden = _hidden_writers(cls, methods, vllm)
+    hidden = _hidden_writers(cls, methods)
     for method, use in uses:
         for name, nodes in use.reads.items():
             if name not in defined and not _is_special(name) and name not in guarded:
                 yield Read(cls, method, name, nodes[0], hidden=hidden.get(name))
-        yield from _beyond(cls, method, use.supers, vllm)
+        yield from _beyond(cls, method, use.supers)
 
 
-def _beyond(
-    cls: ClassSymbol, method: Method, supers: dict[str, ast.expr], vllm: Version | None
-) -> Iterator[Read]:
+def _beyond(cls: ClassSymbol, method: Method, supers: dict[str, ast.expr]) -> Iterator[Read]:
     """What ``super()`` is asked for and no class after the method's own has."""
     place = cls.mro.index(method.owner) + 1
     rest = cls.mro[place:]
-    guards = self_use(method.node, vllm).guards
+    guards = self_use(method.node).guards
     for name, node in supers.items():
         has = any(name in after.methods or name in after.fields for after in rest)
         if not has and not _is_special(name) and name not in guards:
             yield Read(cls, method, name, node, by_super=True)
 
 
-def _hidden_writers(cls: ClassSymbol, effective: Iterable[Method], vllm: Version | None) -> dict[str, Method]:
+def _hidden_writers(cls: ClassSymbol, effective: Iterable[Method]) -> dict[str, Method]:
     """The attributes that only methods set which never run, each with one of these."""
     running = {id(method.node) for method in effective}
     found: dict[str, Method] = {}
     for owner in cls.mro:
         for method in owner.methods.values():
             if id(method.node) not in running:
-                for name in self_use(method.node, vllm).writes:
+                for name in self_use(method.node).writes:
                     found.setdefault(name, method)
     return found
 

@@ -23,7 +23,7 @@ def check(world: World) -> Iterator[Finding]:
     audited = {id(file) for file in world.files}
     told: set[tuple[int, str]] = set()
     for cls in world.concrete:
-        methods = methods_on(cls, world.vllm_version)
+        methods = methods_on(cls)
         set_here = {name for owner in cls.mro if id(owner.file) in audited for name in owner.assigned}
         upstream: dict[str, Counter[bool]] = defaultdict(Counter)
         for method in methods:

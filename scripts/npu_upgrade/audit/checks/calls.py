@@ -172,7 +172,7 @@ def _named_by_platforms(world: World, resolver: Resolver) -> dict[str, list[Clas
     found: dict[str, list[ClassSymbol]] = {}
     for cls in world.side.classes:
         if any(owner.name == "Platform" for owner in cls.mro[1:]):
-            for method in methods_on(cls, resolver.program.vllm):
+            for method in methods_on(cls):
                 if method.owner.project != "vllm":
                     found.setdefault(method.name, []).extend(_strings(method.node, resolver))
     return {name: classes for name, classes in found.items() if classes}

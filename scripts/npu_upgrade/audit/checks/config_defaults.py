@@ -59,9 +59,8 @@ def check(world: World) -> Iterator[Finding]:
 def _reads(world: World) -> dict[str, list[_Read]]:
     """What the audited files and the classes they build on read, by attribute."""
     found: dict[str, list[_Read]] = {}
-    vllm = world.vllm_version
     for file in _files(world):
-        for live in live_statements(file.tree, vllm, lambda node: True):
+        for live in live_statements(file.tree, lambda node: True):
             for node in live.expressions():
                 if isinstance(node, ast.Attribute) and (receiver := _receiver(node.value)):
                     found.setdefault(node.attr, []).append(_Read(file, node, live.scope, receiver))

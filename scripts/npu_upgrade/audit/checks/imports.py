@@ -68,8 +68,7 @@ class FileImports:
 
     def __init__(self, file: File, world: World) -> None:
         self.file, self.program, self.world = file, world.program, world
-        vllm = world.vllm_version
-        self.live = list(live_statements(file.tree, vllm, self._works))
+        self.live = list(live_statements(file.tree, self._works))
 
     @cached_property
     def places(self) -> dict[int, Live]:

@@ -242,7 +242,7 @@ def _override(cls: ClassSymbol, name: str, owner: ClassSymbol, node: ast.stmt) -
 
 def _methods(cls: ClassSymbol, was: ClassSymbol, world: World) -> Iterator[Finding]:
     """What the class had, and the NPU side still asks for, though neither the class nor another has it."""
-    told = {read.name for read in undefined_reads(cls, world.vllm_version)}
+    told = {read.name for read in undefined_reads(cls)}
     for name in sorted(was.methods.keys() - cls.methods.keys() - told):
         held = any(name in {*owner.methods, *owner.fields, *owner.assigned} for owner in cls.mro)
         if held or name.startswith("__"):

@@ -51,8 +51,7 @@ def _resets(cls: ClassSymbol, method: Method, model: Method) -> Iterator[Finding
     """Attributes that both read, and that only the model clears."""
     if method.name == "__init__":
         return
-    vllm = cls.file.program.vllm
-    cleared, own = self_use(model.node, vllm), self_use(method.node, vllm)
+    cleared, own = self_use(model.node), self_use(method.node)
     names = [
         name
         for name, writes in cleared.writes.items()
@@ -61,7 +60,7 @@ def _resets(cls: ClassSymbol, method: Method, model: Method) -> Iterator[Finding
         and all(w.value and unparse(w.value) in EMPTY for w in writes)
     ]
     reached = effective(cls).reach(method).values() if names else ()
-    written = {name for place in reached for name in self_use(place.node, vllm).writes}
+    written = {name for place in reached for name in self_use(place.node).writes}
     for name in names:
         if name not in written:
             what = f"{method.qualname} reads self.{name} and does not clear it, as {model.qualname} does"

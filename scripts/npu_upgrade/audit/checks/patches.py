@@ -199,7 +199,7 @@ def _reads(node: ast.AST, name: str) -> bool:
 
 def _lacking(patch: Patch, new: Function, cls: ClassSymbol, world: World) -> Iterator[Finding]:
     """What the function reads of its first argument and the class it is put on does not have."""
-    use = self_use(new, cls.file.program.vllm)
+    use = self_use(new)
     for name in sorted(use.reads.keys() - use.writes.keys()):
         if not name.startswith("__") and not _has(cls, name, patch.file, world):
             what = f"{new.name} is put on {cls.name} and reads self.{name}, which that has not"

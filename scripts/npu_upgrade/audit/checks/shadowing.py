@@ -7,8 +7,6 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, misfit, places_of, plain_text, signature
@@ -22,10 +20,9 @@ _SHOWN = 4
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = world.vllm_version
     found: dict[tuple[Method, Method], list[Shadow]] = {}
     for cls in world.concrete if world.of_omni else ():
-        for shadow in shadows(cls, world, vllm):
+        for shadow in shadows(cls, world):
             found.setdefault((shadow.over, shadow.under), []).append(shadow)
     for several in found.values():
         yield _finding(several, world)
@@ -84,12 +81,12 @@ class Shadow:
     misfit: str = ""
 
 
-def shadows(cls: ClassSymbol, world: World, vllm: Version | None) -> Iterator[Shadow]:
+def shadows(cls: ClassSymbol, world: World) -> Iterator[Shadow]:
     """The methods of vllm-ascend that calls on objects of a class do not reach, or reach in vain."""
     ascend = [owner for owner in cls.mro if owner.project == "vllm-ascend"]
     for name in {name: None for owner in ascend for name in owner.methods}:
         under = next(owner.methods[name] for owner in ascend if name in owner.methods)
-        chain = _chain(cls, name, vllm)
+        chain = _chain(cls, name)
         over = next((m for m in chain if _is_gpu_side(m, world)), None)
         if over is None or (name.startswith("__") and name != "__init__"):
             continue
@@ -100,13 +97,13 @@ def shadows(cls: ClassSymbol, world: World, vllm: Version | None) -> Iterator[Sh
             yield Shadow(cls, over, under, chain[max(chain.index(over) - 1, 0)], lost)
 
 
-def _chain(cls: ClassSymbol, name: str, vllm: Version | None) -> list[Method]:
+def _chain(cls: ClassSymbol, name: str) -> list[Method]:
     """The methods that one call runs: the first of the MRO, and those reached on from there."""
     found: list[Method] = []
     method = cls.lookup(name)
     while method is not None and method not in found:
         found.append(method)
-        method = _next(cls, method, self_use(method.node, vllm))
+        method = _next(cls, method, self_use(method.node))
     return found
 
 

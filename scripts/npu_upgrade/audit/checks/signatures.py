@@ -124,7 +124,7 @@ def _is_used(name: str, cls: ClassSymbol, resolver: Resolver) -> bool:
     """Whether a method that runs on objects of the class, or of an heir in its file, uses the result."""
     heirs = cls.file.program.files(cls.file.path.rpartition("/")[0])
     classes = [one for file in heirs for one in file.classes.values() if cls in one.mro]
-    nodes = {id(m.node): m.node for one in classes for m in methods_on(one, resolver.program.vllm)}
+    nodes = {id(m.node): m.node for one in classes for m in methods_on(one)}
     return any(f".{name}(" in text_of(node) and _uses_result(node, name) for node in nodes.values())
 
 
@@ -222,7 +222,7 @@ def bad_calls(world: World, resolver: Resolver) -> Iterator[BadCall]:
     audited = {id(file) for file in world.files}
     seen: set[tuple[int, int]] = set()
     for cls in world.side.classes:
-        for method in methods_on(cls, resolver.program.vllm):
+        for method in methods_on(cls):
             if id(method.owner.file) in audited:
                 continue
             scope = scope_of(cls, method)

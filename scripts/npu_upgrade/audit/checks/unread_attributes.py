@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import Pair, World, runs_on_npu
 from npu_upgrade.program.mentions import Mentions
@@ -19,11 +17,10 @@ ABOUT = "attributes that are set on an NPU class and that only its GPU counterpa
 
 
 def check(world: World) -> Iterator[Finding]:
-    vllm = world.vllm_version
     found: dict[str, list[Unread]] = {}
     for pair in world.pairs:
         if pair.npu in world.concrete:
-            for one in unread_on(pair, world, vllm):
+            for one in unread_on(pair, world):
                 found.setdefault(one.name, []).append(one)
     mentions = Mentions(world.program, found)
     for several in found.values():
@@ -63,24 +60,24 @@ class Unread:
     read_line: int
 
 
-def unread_on(pair: Pair, world: World, vllm: Version | None) -> Iterator[Unread]:
+def unread_on(pair: Pair, world: World) -> Iterator[Unread]:
     """What an NPU class sets for nobody, while the class it mirrors reads it.
 
     Only its own methods were looked at: others may read the attribute from outside.
     """
     if pair.inherits:  # what it does not read it overrides on purpose
         return
-    own = methods_on(pair.npu, vllm)
+    own = methods_on(pair.npu)
     running = {id(method.node) for method in own}
-    read = {name for method in own for name in _read_by(method, vllm)}
-    readers = [m for m in methods_on(pair.gpu, vllm) if id(m.node) not in running and m.name != "__init__"]
+    read = {name for method in own for name in _read_by(method)}
+    readers = [m for m in methods_on(pair.gpu) if id(m.node) not in running and m.name != "__init__"]
     # The worker files come first in the MRO, and are where to look first.
     for method in sorted(own, key=lambda method: pair.npu.mro.index(method.owner)):
         if method.owner.project == ("vllm-omni" if world.of_omni else "vllm-ascend"):
-            for name, writes in self_use(method.node, vllm).writes.items():
-                reader = next((m for m in readers if name in _read_by(m, vllm)), None)
+            for name, writes in self_use(method.node).writes.items():
+                reader = next((m for m in readers if name in _read_by(m)), None)
                 if name not in read and reader:
-                    line = _line(reader, name, vllm)
+                    line = _line(reader, name)
                     yield Unread(pair.npu, name, method, writes[0].node, reader, line)
 
 
@@ -91,11 +88,11 @@ def is_read_from_outside(found: Unread, mentions: Mentions, world: World) -> boo
     return any(runs_on_npu(mention, found.cls, world) for mention in lines)
 
 
-def _read_by(method: Method, vllm: Version | None) -> set[str]:
-    use = self_use(method.node, vllm)
+def _read_by(method: Method) -> set[str]:
+    use = self_use(method.node)
     return use.reads.keys() | use.guards
 
 
-def _line(method: Method, name: str, vllm: Version | None) -> int:
-    nodes = self_use(method.node, vllm).reads.get(name)
+def _line(method: Method, name: str) -> int:
+    nodes = self_use(method.node).reads.get(name)
     return nodes[0].lineno if nodes else method.node.lineno
