@@ -199,3 +199,14 @@ def test_the_map_has_what_the_newest_run_executed_and_seconds_that_do_not_move(t
     assert executed["Runner.step"] == {"eager ar"}
     assert executed["Runner.idle"] == set()
     assert seconds == {"eager ar": 9.0, "graph ar": 0.0}
+
+
+def test_what_a_run_of_any_kind_is_observed_with_counts(emulator):
+    before = kept.version(One(), ())
+    (emulator / "dry_run/plugin.py").write_text("from npu_emulator.dry_run import costs\n")
+    (emulator / "dry_run/costs.py").write_text("")
+    forget()
+    with_costs = kept.version(One(), ())
+    (emulator / "dry_run/costs.py").write_text("PARTS = 2\n")
+    forget()
+    assert len({before, with_costs, kept.version(One(), ())}) == 3

@@ -31,7 +31,7 @@ from npu_upgrade.ground.paths import cache_root
 RELEASED = Path(__file__).with_name("released.json")
 _KEPT = 16  # outcomes of one run, of different contents
 _CODE = EMULATOR / "npu_emulator"
-_PLAIN = ("dry_run/__main__.py", "autoload.py", "build.py")
+_PLAIN = ("dry_run/__main__.py", "dry_run/plugin.py", "autoload.py", "build.py")
 _APART = {_CODE / "dry_run" / "catalogue.py"}  # the scenario itself counts in its place
 _GENERATED = ("_version.py", "_build_info.py")  # written by a build, or by us
 
