@@ -73,12 +73,13 @@ def test_open_bound_of_transformers_is_added(tmp_path: Path, vllm: SourceTree) -
 
 
 def test_omni_by_its_metadata(tmp_path: Path, vllm: SourceTree) -> None:
-    lines = ["av>=14", "fa3-fwd==1", "kernels==2", 'pytest; extra == "dev"', "vllm==0.1"]
+    developers = ['pytest; extra == "dev"', 'step-audio2==1; extra == "dev"']
+    lines = ["av>=14", "fa3-fwd==1", "kernels==2", *developers, "vllm==0.1"]
     metadata = "Name: x\n" + "".join(f"Requires-Dist: {line}\n" for line in lines)
     omni = tree(tmp_path / "o", {"vllm_omni/__init__.py": "", "vllm_omni-1.dist-info/METADATA": metadata})
     npu = ascend(tmp_path / "ascend", PINS)
     spec, without = (requirements.environment_spec(one, npu, vllm) for one in (omni, None))
-    assert set(spec.requirements) - set(without.requirements) == {"av>=14"}
+    assert set(spec.requirements) - set(without.requirements) == {"av>=14", "step-audio2==1"}
     assert spec.folder != without.folder
 
 

@@ -355,6 +355,21 @@ SCENARIOS += (
     ),
 )
 
+SCENARIOS += (
+    Scenario(
+        "minicpm-o",
+        "MiniCPM-o 4.5, thinker, talker and vocoder; turn-based deploy file greedy, on one device, fewer "
+        "tokens, no profiling of pictures and sounds; remote code, speaker network, reference sound and "
+        "speech tokenizer's numbers are ours; against transformers behind vllm-omni's encoders",
+        "pipeline",
+        "pipelines.minicpm_o",
+        _ASKED_OMNI,
+        ("pipelines",),
+        seconds=900,
+        tolerance=0.3,
+    ),
+)
+
 
 _WORDS = {
     "qwen-image": ("diffusion", "vae", "attn_backend"),

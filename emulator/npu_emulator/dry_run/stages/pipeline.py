@@ -42,6 +42,8 @@ def _deployed(place: Path, options: dict) -> str:
         path = Path(package, folder, _module.DEPLOY)
         if path.is_file():
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if base := content.pop("base_config", None):
+                content = yaml.safe_load((path.parent / base).read_text(encoding="utf-8")) | content
             _module.reduce(content)
             for stage in parts.stages(content):
                 stage.update(options)

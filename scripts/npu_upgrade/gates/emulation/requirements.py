@@ -41,6 +41,7 @@ _DEVICE_ONLY = {
     "memcache-hybrid", "memfabric-hybrid", "nvidia-cutlass-dsl", "onnxruntime-gpu", "quack-kernels",
     "sageattention", "tilelang", "tokenspeed-mla", "torchcodec", "triton-ascend", "xformers",
 }  # fmt: skip
+_UNDECLARED = {"step-audio2"}  # models import it, and only the extra for developers declares it
 _OURS = ("coverage>=7.6,<8", "pytest>=9,<10")
 _WITH_PKG_RESOURCES = "setuptools<81"  # torchair of torch-npu 2.9 imports it and declares nothing
 
@@ -178,7 +179,7 @@ def _parsed(tree: SourceTree, path: str) -> list[Requirement]:
 
 
 def _requirements(lines: Iterable[str], where: str) -> list[Requirement]:
-    """Those whose marker holds here, without the marker; of extras none."""
+    """Those whose marker holds here, without the marker; of extras only what models import."""
     found = []
     for line in lines:
         try:
@@ -189,7 +190,8 @@ def _requirements(lines: Iterable[str], where: str) -> list[Requirement]:
                 expected="PEP 508, such as torch==2.10.0",
                 try_="correct the line",
             ) from error
-        if one.marker is None or one.marker.evaluate({"extra": ""}):
+        extra = "dev" if _key(one) in _UNDECLARED else ""
+        if one.marker is None or one.marker.evaluate({"extra": extra}):
             one.marker = None
             found.append(one)
     return found

@@ -1,15 +1,22 @@
-"""What the makers of pipelines share: seeded weights, a tokenizer by bytes, expected answers."""
+"""What the pipelines share: seeded weights, tokenizers by bytes, pictures and sounds, expected answers."""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
-from collections.abc import Callable
+import math
+import wave
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from npu_emulator.dry_run.catalogue import Probe, scenario
+from npu_emulator.dry_run.engine import Output
 from npu_emulator.dry_run.models.files import write_json
 
-EXPECTED = "expected.safetensors"
+EXPECTED = "expected.tensors"  # no weights: a loader takes every file of their kind
+_WORDS, _VARIED, _SURE, _SEEDS = slice(1000, 1016), 4, 0.4, 200
+_RATE, SIZE = 16000, 128  # of the sound and the picture in a request
 
 
 def seeded(module, seed: int):
@@ -43,6 +50,109 @@ def tokenizer(folder: Path, special: tuple[str, ...], **more) -> None:
         "additional_special_tokens": list(special[1:]),
     }
     write_json(folder / "tokenizer_config.json", kept | more)
+
+
+def whole_tokenizer(
+    folder: Path, size: int, plain: Mapping[str, int], special: Mapping[str, int], kept: Mapping, chat: str
+) -> None:
+    """A token for each byte and each word with its number; the rest of ``size`` is unused words."""
+    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+
+    words = {word: at for at, word in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    words |= plain | special
+    taken = set(words.values())
+    # vLLM warns at every step of a vocabulary with holes
+    words |= {f"<unused{number}>": number for number in range(size) if number not in taken}
+    made = Tokenizer(BPE(vocab=words, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_tokens([AddedToken(role, normalized=False) for role in plain])
+    made.add_special_tokens(list(special))
+    made.save(str(folder / "tokenizer.json"))
+    alike = {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>", "model_max_length": 65536}
+    write_json(folder / "tokenizer_config.json", alike | {"chat_template": chat} | kept)
+    (folder / "chat_template.jinja").write_text(chat, encoding="utf-8")
+
+
+def choose_words(folder: Path, name: str, head, answer: Callable) -> None:
+    """Weights of a few words in ``head`` with which answers differ and no rounding turns a choice.
+
+    ``answer`` is :func:`expect`'s, of a few tokens, but for the logits of each token as "logits". Keeps the
+    tokens and their log-probabilities.
+    """
+    import torch
+
+    margins: list[float] = []
+    said: dict[tuple, tuple] = {}
+
+    def tried(text: str, index: int, more: Mapping) -> dict:
+        found = answer(text, index, more)
+        likely = found.pop("logits").float().log_softmax(-1).topk(2).values
+        margins.extend((likely[:, 0] - likely[:, 1]).tolist())
+        said[text, tuple(more.get("seen", ()))] = tuple(found["tokens"].tolist())
+        return found | {"logprobs": likely[:, 0].contiguous()}
+
+    for seed in range(_SEEDS):
+        random = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            words = head.weight.zero_()[_WORDS]
+            words.copy_(torch.randn(words.shape, generator=random))
+        margins.clear()
+        expect(folder, name, tried)
+        different = {word for answer in said.values() for word in answer}
+        if min(margins) > _SURE and len(set(said.values())) == len(said) and len(different) >= _VARIED:
+            return
+    raise RuntimeError(f"in {_SEEDS} draws of words answers were alike, or a rounding could turn a choice")
+
+
+def answer_by_thinker(folder: Path, name: str, model, tokens: int, messages: Callable) -> None:
+    """Choose words for what transformers' ``model.thinker`` answers to ``messages``."""
+    import torch
+    import transformers
+
+    processor = transformers.AutoProcessor.from_pretrained(folder)
+
+    def answer(text: str, _: int, more: Mapping) -> dict:
+        seen = more.get("seen", ())
+        inputs = processor(
+            text=[processor.apply_chat_template(messages(text, seen), tokenize=False)],
+            images=[picture()] if "image" in seen else None,
+            audio=[tone()] if "audio" in seen else None,
+            return_tensors="pt",
+        )
+        found = model.thinker.generate(
+            **{name: one.bfloat16() if one.is_floating_point() else one for name, one in inputs.items()},
+            max_new_tokens=tokens,
+            do_sample=False,
+            eos_token_id=None,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        said = found.sequences[0, inputs["input_ids"].shape[1] :]
+        return {"tokens": said, "logits": torch.cat(found.logits)}
+
+    choose_words(folder, name, model.eval().thinker.lm_head, answer)
+
+
+def qwen_processor(folder: Path, name: str, patch: int) -> None:
+    """The files of a Qwen-Omni's processor: of pictures, videos and sounds."""
+    patches = {"patch_size": patch, "temporal_patch_size": 2, "merge_size": 2}
+    pixels = {"min_pixels": 1024, "max_pixels": SIZE**2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    sound = {
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "feature_size": 128,
+        "hop_length": 160,
+        "n_fft": 400,
+        "chunk_length": 30,
+        "sampling_rate": _RATE,
+        "padding_side": "left",
+        "return_attention_mask": True,
+    }
+    kinds = {"processor_class": name, "image_processor_type": "Qwen2VLImageProcessor"}
+    write_json(folder / "preprocessor_config.json", kinds | sound | patches | pixels)
+    video = {"video_processor_type": "Qwen2VLVideoProcessor"}
+    write_json(folder / "video_preprocessor_config.json", video | patches | pixels)
 
 
 def expect(folder: Path, name: str, answer: Callable) -> None:
@@ -84,6 +194,15 @@ def expected(folder: Path, probe: Probe, index: int) -> dict:
     return {name.removeprefix(start): one for name, one in known.items() if name.startswith(start)}
 
 
+def reduce(deploy: dict, most: tuple[int, ...], share: tuple[float, ...]) -> None:
+    """Put the stages on one device, make smaller what only sizes the profiling, and share the memory."""
+    alike = {"devices": "0", "tensor_parallel_size": 1, "max_num_seqs": 2, "skip_mm_profiling": True}
+    for stage in stages(deploy):
+        number = stage["stage_id"]
+        stage.update(alike, max_model_len=most[number], max_num_batched_tokens=most[number])
+        stage["gpu_memory_utilization"] = share[number]
+
+
 def stages(deploy: dict) -> list[dict]:
     """The engine arguments of a deploy file's stages, and what its section for NPUs has instead."""
     npu = deploy.get("platforms", {}).get("npu", {}).get("stages", [])
@@ -97,3 +216,65 @@ def text(prompt: tuple[int, ...]) -> str:
 
 def _key(probe: Probe, index: int, part: str) -> str:
     return json.dumps([probe.name, index]) + part
+
+
+def content(text: str, seen: tuple[str, ...]) -> list[dict]:
+    """What a user's message has: the kinds in ``seen``, then the text."""
+    data = {"image": ("png", png), "audio": ("wav", wav)}
+    found = []
+    for kind in seen:
+        form, written = data[kind]
+        url = f"data:{kind}/{form};base64,{base64.b64encode(written()).decode()}"
+        found.append({"type": f"{kind}_url", f"{kind}_url": {"url": url}})
+    return [*found, {"type": "text", "text": text}]
+
+
+def picture():
+    """Stripes of all greys."""
+    import numpy
+    from PIL import Image
+
+    rows, columns = numpy.indices((SIZE, SIZE))
+    return Image.fromarray(((rows + 4 * columns) % 256).astype("uint8")).convert("RGB")
+
+
+def png() -> bytes:
+    """The picture as a file."""
+    out = io.BytesIO()
+    picture().save(out, "PNG")
+    return out.getvalue()
+
+
+def tone():
+    """Half a second of a rising tone, from -1 to 1."""
+    return _tone().astype("float32") / 32768
+
+
+def _tone():
+    import numpy
+
+    at = numpy.arange(_RATE // 2) / _RATE
+    return (9000 * numpy.sin(2 * math.pi * (283 + 4000 * at) * at)).astype("<i2")
+
+
+def wav() -> bytes:
+    """The tone as a file."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(_RATE)
+        file.writeframes(_tone().tobytes())
+    return out.getvalue()
+
+
+def spoken(choices: list[dict]) -> Output:
+    """A chat's tokens, the log-probability of each, and its sound as samples in steps of 16 bits."""
+    import torch
+
+    said = next(one for one in choices if one["message"].get("audio"))["message"]["audio"]["data"]
+    with wave.open(io.BytesIO(base64.b64decode(said))) as file:
+        samples = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
+    steps = [step["logprob"] for step in choices[0]["logprobs"]["content"]]
+    answer = {"answer": [samples.float()], "logprobs": [torch.tensor(steps)]}
+    return Output(choices[0]["token_ids"], [], answer, finished=bool(samples.any()))

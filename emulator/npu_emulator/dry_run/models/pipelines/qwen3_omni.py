@@ -8,10 +8,6 @@ which each time one has all the probability.
 
 from __future__ import annotations
 
-import base64
-import io
-import math
-import wave
 from pathlib import Path
 
 from npu_emulator.dry_run import engine, server
@@ -24,10 +20,8 @@ WORKERS = ("ar", "generation")  # the kinds
 WITHOUT_NPU = True  # transformers would take its kernels
 _TOKENS, _FRAMES = 5, 12  # of an answer: of text, and of sound
 _SPEAKER = "chelsie"
-_RATE, _SIZE = 16000, 128  # of the sound and the picture in a request
 _VOCABULARY, _THINKER, _TALKER, _CODES, _GROUPS = 152064, 64, 64, 2048, 16
 _CODE, _CERTAIN, _QUIET, _HEARD = 100, 1e5, 0.01, 4.0
-_WORDS, _VARIED, _SURE, _SEEDS = slice(1000, 1016), 4, 0.4, 200  # logits have a deviation of 8
 # ids that the code of vllm-omni holds
 _ROLES = {"user": 872, "system": 8948, "assistant": 77091}
 _SPECIAL = {
@@ -66,12 +60,7 @@ _CHAT = (
 
 def reduce(deploy: dict) -> None:
     """Put the stages on one device, and make smaller what only sizes the profiling."""
-    most, share = (512, 512, 2048), (0.4, 0.3, 0.2)
-    alike = {"devices": "0", "tensor_parallel_size": 1, "max_num_seqs": 2, "skip_mm_profiling": True}
-    for stage in parts.stages(deploy):
-        number = stage["stage_id"]
-        stage.update(alike, max_model_len=most[number], max_num_batched_tokens=most[number])
-        stage["gpu_memory_utilization"] = share[number]
+    parts.reduce(deploy, (512, 512, 2048), (0.4, 0.3, 0.2))
 
 
 def make(folder: Path) -> None:
@@ -79,8 +68,9 @@ def make(folder: Path) -> None:
     import torch
     import transformers
 
-    _tokenizer(folder)
-    _processor(folder)
+    kept = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": _NAMED} | _NAMED
+    parts.whole_tokenizer(folder, _VOCABULARY, _ROLES, _SPECIAL, kept, _CHAT)
+    parts.qwen_processor(folder, "Qwen3OmniMoeProcessor", 16)
     model = parts.seeded(transformers.Qwen3OmniMoeForConditionalGeneration(_config()), 0)
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -94,73 +84,10 @@ def make(folder: Path) -> None:
                 value.mul_(value.shape[-1] ** 0.5)
             elif name.endswith(("o_proj.weight", "proj2.weight", "mlp.2.weight")):
                 value.mul_(_HEARD)
-    _choose_words(folder, model.to(torch.bfloat16))
+    model = model.to(torch.bfloat16)
+    parts.answer_by_thinker(folder, "qwen3-omni", model, _TOKENS, _messages)
     model.save_pretrained(folder)
     write_json(folder / "generation_config.json", {"pad_token_id": _SPECIAL["<|endoftext|>"]})
-
-
-def _choose_words(folder: Path, model) -> None:
-    """Weights for a few words with which answers differ and no rounding turns a choice; keep the answers."""
-    import torch
-    import transformers
-
-    processor = transformers.AutoProcessor.from_pretrained(folder)
-    margins: list[float] = []
-    said: dict[tuple, tuple] = {}
-
-    def answer(text: str, _: int, more: dict) -> dict:
-        seen = more.get("seen", ())
-        inputs = processor(
-            text=[processor.apply_chat_template(_messages(text, seen), tokenize=False)],
-            images=[_picture()] if "image" in seen else None,
-            audio=[_samples().astype("float32") / 32768] if "audio" in seen else None,
-            return_tensors="pt",
-        )
-        found = model.thinker.generate(
-            **{name: one.bfloat16() if one.is_floating_point() else one for name, one in inputs.items()},
-            max_new_tokens=_TOKENS,
-            do_sample=False,
-            eos_token_id=None,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-        likely = torch.cat(found.logits).float().log_softmax(-1).topk(2).values
-        margins.extend((likely[:, 0] - likely[:, 1]).tolist())
-        tokens = found.sequences[0, inputs["input_ids"].shape[1] :]
-        said[text, seen] = tuple(tokens.tolist())
-        return {"tokens": tokens, "logprobs": likely[:, 0].contiguous()}
-
-    model.eval()
-    for seed in range(_SEEDS):
-        random = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            words = model.thinker.lm_head.weight.zero_()[_WORDS]
-            words.copy_(torch.randn(words.shape, generator=random))
-        margins.clear()
-        parts.expect(folder, "qwen3-omni", answer)
-        words = {word for answer in said.values() for word in answer}
-        if min(margins) > _SURE and len(set(said.values())) == len(said) and len(words) >= _VARIED:
-            return
-    raise RuntimeError(f"in {_SEEDS} draws of words answers were alike, or a rounding could turn a choice")
-
-
-def _processor(folder: Path) -> None:
-    patches = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2}
-    pixels = {"min_pixels": 1024, "max_pixels": _SIZE**2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-    sound = {
-        "feature_extractor_type": "WhisperFeatureExtractor",
-        "feature_size": 128,
-        "hop_length": 160,
-        "n_fft": 400,
-        "chunk_length": 30,
-        "sampling_rate": _RATE,
-        "padding_side": "left",
-        "return_attention_mask": True,
-    }
-    kinds = {"processor_class": "Qwen3OmniMoeProcessor", "image_processor_type": "Qwen2VLImageProcessor"}
-    write_json(folder / "preprocessor_config.json", kinds | sound | patches | pixels)
-    video = {"video_processor_type": "Qwen2VLVideoProcessor"}
-    write_json(folder / "video_preprocessor_config.json", video | patches | pixels)
 
 
 def _config():
@@ -292,82 +219,13 @@ def _config():
     return config
 
 
-def _tokenizer(folder: Path) -> None:
-    """A token for each byte, role and special word; the rest of the real vocabulary is unused words."""
-    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-    from tokenizers.models import BPE
-
-    words = {word: at for at, word in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    words |= _ROLES | _SPECIAL
-    taken = set(words.values())
-    # vLLM warns at every step of a vocabulary with holes
-    words |= {f"<unused{number}>": number for number in range(_VOCABULARY) if number not in taken}
-    made = Tokenizer(BPE(vocab=words, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_tokens([AddedToken(role, normalized=False) for role in _ROLES])
-    made.add_special_tokens(list(_SPECIAL))
-    made.save(str(folder / "tokenizer.json"))
-    kept = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": "<|endoftext|>",
-        "eos_token": "<|im_end|>",
-        "model_max_length": 65536,
-        "chat_template": _CHAT,
-        "extra_special_tokens": _NAMED,
-    }
-    write_json(folder / "tokenizer_config.json", kept | _NAMED)
-    (folder / "chat_template.jinja").write_text(_CHAT, encoding="utf-8")
-
-
 def _messages(text: str, seen: tuple[str, ...]) -> list[dict]:
-    data = {"image": ("png", _png), "audio": ("wav", _wav)}
-    content = []
-    for kind in seen:
-        form, written = data[kind]
-        url = f"data:{kind}/{form};base64,{base64.b64encode(written()).decode()}"
-        content.append({"type": f"{kind}_url", f"{kind}_url": {"url": url}})
     system = {"role": "system", "content": [{"type": "text", "text": "Qwen"}]}
-    return [system, {"role": "user", "content": [*content, {"type": "text", "text": text}]}]
-
-
-def _picture():
-    """Stripes of all greys."""
-    import numpy
-    from PIL import Image
-
-    rows, columns = numpy.indices((_SIZE, _SIZE))
-    return Image.fromarray(((rows + 4 * columns) % 256).astype("uint8")).convert("RGB")
-
-
-def _png() -> bytes:
-    out = io.BytesIO()
-    _picture().save(out, "PNG")
-    return out.getvalue()
-
-
-def _samples():
-    """Half a second of a tone, of 16 bits."""
-    import numpy
-
-    at = numpy.arange(_RATE // 2) / _RATE
-    return (9000 * numpy.sin(2 * math.pi * 283 * at)).astype("<i2")
-
-
-def _wav() -> bytes:
-    out = io.BytesIO()
-    with wave.open(out, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(_RATE)
-        file.writeframes(_samples().tobytes())
-    return out.getvalue()
+    return [system, {"role": "user", "content": parts.content(text, seen)}]
 
 
 def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Output:
     """The answer's tokens, the log-probability of each, and its sound as samples in steps of 16 bits."""
-    import torch
-
     alike = {"temperature": 0.0, "ignore_eos": True}
     body = {
         "messages": _messages(parts.text(prompt), more.get("seen", ())),
@@ -382,12 +240,4 @@ def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Outp
             {"temperature": 0.0, "max_tokens": 65536},
         ],
     }
-    choices = server.post(running, "/v1/chat/completions", body)["choices"]
-    said = base64.b64decode(
-        next(one for one in choices if one["message"].get("audio"))["message"]["audio"]["data"]
-    )
-    with wave.open(io.BytesIO(said)) as file:
-        samples = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
-    steps = [step["logprob"] for step in choices[0]["logprobs"]["content"]]
-    answer = {"answer": [samples.float()], "logprobs": [torch.tensor(steps)]}
-    return engine.Output(choices[0]["token_ids"], [], answer, finished=bool(samples.any()))
+    return parts.spoken(server.post(running, "/v1/chat/completions", body)["choices"])
