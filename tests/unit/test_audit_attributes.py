@@ -513,6 +513,8 @@ UNKNOWN_BASE = """
     ("line", "told"),
     [
         ("return self.rope_old", ["Crane.rope_old"]),
+        ("return self.rope_old or self.rope_old", ["Crane.rope_old"]),
+        ("return self.of_comment", ["Crane.of_comment"]),
         ("return self.rope", []),
         ("return hasattr(self, 'rope_old') and self.rope_old", []),
         ("return self.of_outside", []),  # vllm has the name: the base may have it too
@@ -522,7 +524,8 @@ def test_a_name_that_stands_nowhere_else_is_wrong_whatever_the_base(
     tmp_path: Path, line: str, told: list[str]
 ) -> None:
     files = {"vllm_omni/platforms/npu/crane.py": UNKNOWN_BASE.replace("{line}", line)}
-    world = make_world(tmp_path, files | {"vllm/a.py": "def look(one):\n    return one.of_outside\n"})
+    beside = "# It has of_comment.\ndef look(one):\n    return one.of_outside\n"
+    world = make_world(tmp_path, files | {"vllm/a.py": beside})
     assert [subject for *_, subject in seen(world, "attributes")] == told
 
 
@@ -577,3 +580,56 @@ def test_what_a_lacking_base_would_bring_is_one_finding(tmp_path: Path) -> None:
     found = {one.subject: one for one in findings(make_world(tmp_path, files), "attributes")}
     assert set(found) == {"Sending.flush/send", "NPUARModelRunner.elsewhere"}
     assert "derive NPUARModelRunner from Sending" in found["Sending.flush/send"].todo
+
+
+WRAPPERS = """
+    class NPUWrapper:
+        def __init__(self):
+            self.size = 1
+
+        def decode(self, x):
+            return x
+"""
+SHARED = """
+    class Wrapper:
+        def __init__(self):
+            self.size, self.ready = 1, True
+
+        def decode(self, x, y=0):
+            return x
+
+    class Session:
+        def __init__(self, device):
+            self.wrapper: Wrapper | None = None
+            if device == "npu":
+                from vllm_omni.platforms.npu.models.wrapper import NPUWrapper
+
+                self.wrapper = NPUWrapper()
+            else:
+                self.wrapper = Wrapper()
+
+        def run(self, x):
+            {line}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "check", "told"),
+    [
+        ("return self.wrapper.ready", "attributes", ["wrapper.ready"]),
+        ("return self.wrapper.size", "attributes", []),
+        ("return self.wrapper.nothing", "attributes", ["wrapper.nothing"]),
+        ("return hasattr(self.wrapper, 'ready') and self.wrapper.ready", "attributes", []),
+        ("return self.wrapper.decode(x, 1)", "calls", ["takes 1 positional arguments, gets 2"]),
+        ("return self.wrapper.decode(x)", "calls", []),
+    ],
+)
+def test_shared_code_uses_what_the_npu_class_in_the_place_of_the_other_has(
+    tmp_path: Path, line: str, check: str, told: list[str]
+) -> None:
+    files = {
+        "vllm_omni/platforms/npu/models/wrapper.py": WRAPPERS,
+        "vllm_omni/models/session.py": SHARED.replace("{line}", line),
+    }
+    found = [subject.rpartition(": ")[2] for *_, subject in seen(make_world(tmp_path, files), check)]
+    assert found == told

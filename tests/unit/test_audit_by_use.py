@@ -166,20 +166,26 @@ def apply():
     module = importlib.import_module("vllm_ascend.warm")
     for name in NAMES:
         original = getattr(module, name, None)
-        print(original)
+        {use}
 """
+SET = "setattr(module, name, getattr(apply, name, None))"
 
 
 @pytest.mark.parametrize(
-    ("names", "missing"),
+    ("names", "use", "missing"),
     [
-        ("'rope_warmup', 'knot_warmup'", []),
-        ("'rope_warmup', 'knots_warmup'", ["knots_warmup"]),
-        ("'ropes_warmup', 'knots_warmup'", []),  # all of another version
+        ("'rope_warmup', 'knot_warmup'", "print(original)", []),
+        ("'rope_warmup', 'knots_warmup'", "print(original)", ["knots_warmup"]),
+        ("'ropes_warmup', 'knots_warmup'", "print(original)", []),  # all of another version
+        ("'ropes_warmup', 'knots_warmup'", SET, ["knots_warmup", "ropes_warmup"]),
+        ("'rope_warmup', 'knot_warmup'", SET, []),
     ],
 )
-def test_a_name_that_a_loop_asks_for_in_vain_is_found(tmp_path: Path, names: str, missing: list[str]) -> None:
-    files = {"vllm_ascend/warm.py": WARM, "vllm_omni/platforms/npu/warm.py": LOOP.replace("{names}", names)}
+def test_a_name_that_a_loop_asks_for_in_vain_is_found(
+    tmp_path: Path, names: str, use: str, missing: list[str]
+) -> None:
+    loop = LOOP.replace("{names}", names).replace("{use}", use)
+    files = {"vllm_ascend/warm.py": WARM, "vllm_omni/platforms/npu/warm.py": loop}
     assert [subject for _, _, subject in seen(make_world(tmp_path, files), "names-asked")] == missing
 
 

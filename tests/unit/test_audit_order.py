@@ -21,6 +21,9 @@ class Winch:
     def lift(self, load, height, slowly=False):
         return load, height
 
+    def turn(self, drum, load, height=0, slowly=False):
+        pass
+
     def either(self, load, height):
         if load:
             return height, load
@@ -70,6 +73,8 @@ def told(folder: Path, line: str, check: str = "order") -> list[tuple[str, str]]
         "Winch(hook, rope)",
         "self.winch_cls(hook, rope)",
         "make()(self.hook, self.rope)",
+        "winch.turn(load, height)",
+        "winch.turn(load, self.height, knot)",
         "_original_lift(winch, height, load)",
     ],
 )
@@ -88,6 +93,10 @@ def test_results_in_each_others_place_are_found(tmp_path: Path) -> None:
     [
         "tie(rope, knot)",
         "tie(knot, 'rope')",
+        "winch.turn(load, knot)",
+        "winch.turn(knot, load, height)",
+        "winch.turn(load, height, load=load, height=height)",
+        "winch.turn(drum=load, load=height)",
         "tie(*[knot, rope])",
         "load, height = winch.lift(load, height)",
         "height, load = winch.either(load, height)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from npu_upgrade.audit.world import World
@@ -90,4 +91,15 @@ def functions_of(file: File) -> Iterator[Scope]:
     """The functions of a file and the methods of its classes."""
     yield from (Scope(file, function.node) for function in file.functions.values())
     for cls in file.classes.values():
-        yield from (Scope(file, method.node, cls) for method in cls.methods.values())
+        yield from (scope_of(cls, method) for method in cls.methods.values())
+
+
+def users_of(world: World) -> Iterator[Scope]:
+    """The functions of the project's other files that name a package of the audited ones."""
+    audited = {file.path for file in world.files}
+    packages = {path.rpartition("/")[0].replace("/", ".") for path in audited} - {world.side.project.package}
+    named = re.compile("|".join(rf"\b{re.escape(package)}\b" for package in sorted(packages)) or "$^")
+    for path in world.program.paths(world.side.project.package) if world.of_omni else ():
+        if path not in audited and named.search(world.program.text(path)):
+            file = world.program.file(path)
+            yield from functions_of(file) if file else ()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
+from npu_upgrade.audit.overrides import users_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import branches, children, dotted, last_name, reached, walk
@@ -47,11 +48,14 @@ class TypedRead:
         return _on_self(self.node.value, self.frame)
 
 
-def typed_reads(frame: Scope, types: Types, only: frozenset[str] | None = None) -> Iterator[TypedRead]:
+def typed_reads(
+    frame: Scope, types: Types, only: frozenset[str] | None = None, ours: Set[ClassSymbol] = frozenset()
+) -> Iterator[TypedRead]:
     """The reads of a function that its values' classes do not provide for.
 
     ``only`` asks for no others than those on attributes of ``self`` with these names, where
-    the parents of the class put something there that has what is read.
+    the parents of the class put something there that has what is read. With ``ours`` it is enough
+    that one of these classes lacks it, and nothing else is asked for.
     """
     for node, use in _live(reached(frame.node.body), types):
         on_first = _is_first(node.value, frame)
@@ -63,6 +67,7 @@ def typed_reads(frame: Scope, types: Types, only: frozenset[str] | None = None) 
         if name in frame.locals.asked or (name.startswith("__") and name.endswith("__")):
             continue
         known = types.of(node.value, frame)
+        known = frozenset(term for term in known or () if term in ours) if ours else known
         if use and only is None and (owner := misused(known, name, use)):
             yield TypedRead(frame, node, name, owner, use)
         elif not on_first and (owner := _lacking(known, name)):
@@ -264,8 +269,10 @@ def _is_plain(value: ast.expr) -> bool:
 def all_typed_reads(world: World, types: Types) -> Iterator[TypedRead]:
     """The reads that find nothing, each once, in the audited functions and in what they inherit."""
     seen: set[tuple[int, int, str]] = set()
-    for frame, only in _frames(world, types):
-        for read in typed_reads(frame, types, only):
+    ours = frozenset(world.side.classes)
+    beside = ((scope, None, ours) for scope in users_of(world))
+    for frame, only, mine in (*((*one, frozenset()) for one in _frames(world, types)), *beside):
+        for read in typed_reads(frame, types, only, mine):
             key = (id(frame.node), id(read.node), read.name)
             if key not in seen:
                 seen.add(key)

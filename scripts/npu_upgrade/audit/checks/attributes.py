@@ -18,7 +18,7 @@ from npu_upgrade.audit.world import Pair, World, may_run
 from npu_upgrade.code.walk import children, dotted
 from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
-from npu_upgrade.program.mentions import Mentions
+from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Scope
 from npu_upgrade.program.self_use import methods_on, self_use
@@ -48,8 +48,8 @@ def check(world: World) -> Iterator[Finding]:
             yield _undefined(read, [other.cls for other in reads if _same(other, read)], world)
     known = {(read.name, id(read.method.node)) for read in reads}
     for scope, node in alone:
-        named = len(mentions.of(node.attr)) > 1 or (node.attr, id(scope.node)) in known
-        if not named and _runs(scope, mentions, world):
+        others = [m for m in mentions.of(node.attr) if not _is_same_read(m, scope, node.attr)]
+        if not others and (node.attr, id(scope.node)) not in known and _runs(scope, mentions, world):
             yield _nowhere(scope, node)
     for read in typed:
         if read.name == "[...]" or not _is_provided(read, mentions):
@@ -57,22 +57,35 @@ def check(world: World) -> Iterator[Finding]:
 
 
 def _said_once(world: World) -> Iterator[tuple[Scope, ast.Attribute]]:
-    """The reads of ``self`` by a name that its file has no second time, less those that may well fail.
+    """The reads of ``self`` by a name that its file has nowhere else, less those that may well fail.
 
-    Where the bases are not known, this is all that tells a wrong name.
+    Where the bases are not known, this is all that tells a wrong name. What a function of no class works
+    on may be of anywhere, so that a name it has twice is meant.
     """
     for file in world.files:
         words = Counter(_WORD.findall(file.source))
+        uses = [node for node in file.nodes if isinstance(node, ast.Attribute)]
+        told = {node.attr for node in uses if not isinstance(node.ctx, ast.Load)}
+        reads = Counter(node.attr for node in uses if dotted(node.value) == "self")
         for scope in functions_of(file):
             for node in _untried(scope.node):
                 if (
                     isinstance(node, ast.Attribute)
                     and isinstance(node.ctx, ast.Load)
                     and dotted(node) == f"self.{node.attr}"
-                    and words[node.attr] == 1
+                    and words[node.attr] == (reads[node.attr] if scope.owner else 1)
+                    and node.attr not in told
                     and not _is_special(node.attr)
                 ):
+                    told.add(node.attr)
                     yield scope, node
+
+
+def _is_same_read(mention: Mention, scope: Scope, name: str) -> bool:
+    """Whether a line only reads the name as its file does, or has it in a comment."""
+    code = mention.text.partition("#")[0]
+    own = mention.path == scope.file.path and f"self.{name}" in code
+    return own or not re.search(rf"\b{name}\b", code)
 
 
 def _untried(node: ast.AST) -> Iterator[ast.AST]:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import (
-    audited_scopes,
-    functions_of,
-    is_stub,
-)
+from npu_upgrade.audit.overrides import audited_scopes, functions_of, is_stub, users_of
 from npu_upgrade.audit.type_hints import lost_parameters
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -31,6 +26,7 @@ from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, File
 from npu_upgrade.program.scope import Callee, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import methods_on
+from npu_upgrade.program.spread import with_keys
 
 ABOUT = "calls that do not fit the signature of what they reach"
 
@@ -76,25 +72,18 @@ def _judged(world: World, resolver: Resolver) -> dict[int, list[_Judged]]:
     of the project's other files that come to functions of the audited ones."""
     found: dict[int, list[_Judged]] = {}
     audited = {id(file) for file in world.files}
-    for scope in (*audited_scopes(world, resolver), *_users(world)):
+    for scope in (*audited_scopes(world, resolver), *users_of(world)):
         for call in resolver.body(scope.node).calls:
             callees = resolver.callees(call, scope)
-            if callees and (id(scope.file) in audited or id(callees[0].file) in audited):
-                reasons = [misfit(call, callee.node, bound=callee.bound) for callee in callees]
+            if id(scope.file) not in audited:
+                # What others call may be of any of several classes, and has to fit the one that is ours.
+                callees = [callee for callee in callees if id(callee.file) in audited]
+            if callees:
+                given = with_keys(call, scope.node)
+                reasons = [misfit(given, callee.node, bound=callee.bound) for callee in callees]
                 reason = reasons[0] if all(reasons) else ""
                 found.setdefault(id(call), []).append(_Judged(call, scope, callees[0], reason))
     return found
-
-
-def _users(world: World) -> Iterator[Scope]:
-    """The functions of the project's other files that name a package of the audited ones."""
-    audited = {file.path for file in world.files}
-    packages = {path.rpartition("/")[0].replace("/", ".") for path in audited} - {world.side.project.package}
-    named = re.compile("|".join(rf"\b{re.escape(package)}\b" for package in sorted(packages)) or "$^")
-    for path in world.program.paths(world.side.project.package) if world.of_omni else ():
-        if path not in audited and named.search(world.program.text(path)):
-            file = world.program.file(path)
-            yield from functions_of(file) if file else ()
 
 
 def _finding(judged: _Judged) -> Finding:

@@ -59,7 +59,7 @@ def check(world: World) -> Iterator[Finding]:
 
 
 def _place(scope: Scope) -> tuple[str, str]:
-    return scope.cls.name if scope.cls else "", scope.name.rpartition(".")[2]
+    return scope.owner.name if scope.owner else "", scope.name.rpartition(".")[2]
 
 
 def _gone(scope: Scope, was: Scope) -> tuple[str, str]:
@@ -135,7 +135,7 @@ def _finding(scope: Scope, was: Scope, gone: str, world: World) -> Iterator[Find
         return
     yield Finding(
         kind="lost",
-        owner=scope.cls.name if scope.cls else scope.name,
+        owner=scope.owner.name if scope.owner else scope.name,
         subject=f"{cut(gone, 60)} in {_place(scope)[1]}",
         what=f"{scope.name} no longer has `{cut(gone, 80)}`, and nothing else of it changed",
         here=side(scope.file, scope.node.body[0].lineno, scope.name),

@@ -32,13 +32,10 @@ def _looped(file: File, world: World) -> Iterator[Finding]:
     reader = FileImports(file, world)
     for loop in (node for node in file.nodes if isinstance(node, ast.For)):
         items = _strings(loop.iter, file)
-        asked = _asked(loop) if items else None
-        owner = _owner(asked, reader, file) if asked is not None else ""
-        if not owner:
-            continue
-        missing = [item for item in items if lacks(world.program, owner, string(item))]
-        if len(missing) < len(items):
-            for item in missing:
+        for owner, is_set in _owners(loop, reader, file).items() if items else ():
+            missing = [item for item in items if lacks(world.program, owner, string(item))]
+            # What has none of them may be another version's, unless the loop is there to replace them.
+            for item in missing if is_set or len(missing) < len(items) else ():
                 what = f"{owner} has no {string(item)}, which a loop asks it for"
                 yield _finding("asked", file, item, owner.rpartition(".")[2], string(item), what)
 
@@ -51,17 +48,15 @@ def _strings(expr: ast.expr, file: File) -> list[ast.expr]:
     return list(items) if all(string(item) for item in items) else []
 
 
-def _asked(loop: ast.For) -> ast.expr | None:
-    """The one thing that the loop asks for the names it goes over."""
-    if not isinstance(loop.target, ast.Name):
-        return None
-    calls = [node for stmt in loop.body for node in walk(stmt) if isinstance(node, ast.Call)]
-    found = {
-        ast.unparse(call.args[0]): call.args[0]
-        for call in calls
-        if last_name(call.func) in _ASKS and len(call.args) > 1 and dotted(call.args[1]) == loop.target.id
-    }
-    return next(iter(found.values())) if len(found) == 1 else None
+def _owners(loop: ast.For, reader: FileImports, file: File) -> dict[str, bool]:
+    """The modules and classes that the loop asks for the names it goes over, with whether it sets them."""
+    found: dict[str, bool] = {}
+    for call in (node for stmt in loop.body for node in walk(stmt) if isinstance(node, ast.Call)):
+        asks = last_name(call.func) in _ASKS and len(call.args) > 1 and isinstance(loop.target, ast.Name)
+        named = asks and dotted(call.args[1]) == last_name(loop.target)
+        if named and (owner := _owner(call.args[0], reader, file)):
+            found[owner] = found.get(owner, False) or last_name(call.func) == "setattr"
+    return found
 
 
 def _owner(expr: ast.expr, reader: FileImports, file: File) -> str:

@@ -1,18 +1,17 @@
-"""Arguments and results that stand in each other's place: their own names tell where they belong."""
+"""Arguments and results that stand in the place of one another: their own names tell where they belong."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Sequence, Set
 
 from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.operator_schemas import OPERATORS
 from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, places_of, signature
+from npu_upgrade.code.signatures import Function, named_of, places_of, signature
 from npu_upgrade.code.walk import dotted, last_name
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import files_with
@@ -119,8 +118,9 @@ def _arguments(call: ast.Call, callee: Callee) -> tuple[str, str] | None:
     if any(isinstance(arg, ast.Starred) for arg in call.args[: len(places)]):
         return None
     given = [(arg.arg, last_name(value)) for arg, value in zip(places, call.args, strict=False)]
+    by_place = len(given)
     given += [(keyword.arg, last_name(keyword.value)) for keyword in call.keywords if keyword.arg]
-    return _swapped(given)
+    return _displaced(given, {arg.arg for arg in named_of(node.args)}, by_place)
 
 
 def _named_constructor(callee: Callee) -> Function | None:
@@ -136,16 +136,26 @@ def _results(target: ast.Tuple | ast.List, callee: Callee, resolver: Resolver) -
     names = [last_name(item) for item in target.elts]
     values = [item.value for item in resolver.body(callee.node).returns]
     tuples = [value for value in values if isinstance(value, ast.Tuple) and len(value.elts) == len(names)]
-    found = [_swapped(list(zip(map(last_name, value.elts), names, strict=True))) for value in tuples]
+    pairs = [list(zip(map(last_name, value.elts), names, strict=True)) for value in tuples]
+    found = [_displaced(given, {place for place, _ in given}, len(given)) for given in pairs]
     return found[0] if found and len(tuples) == len(values) and all(found) else None
 
 
-def _swapped(given: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """The first two pairs of a place's name and what is put there that have each other's."""
-    for (place, value), (other_place, other) in combinations(given, 2):
-        if place and other_place and place != other_place and (value, other) == (other_place, place):
-            return place, other_place
-    return None
+def _displaced(given: Sequence[tuple[str, str]], places: Set[str], by_place: int) -> tuple[str, str] | None:
+    """The first two places whose values bear the names of others, which have not their own.
+
+    ``given`` are pairs of a place's name and what is put there, the first ``by_place`` of them without
+    naming the place; where that is named, only two in each other's place count.
+    """
+    held = dict(given)
+    away = {
+        value: place
+        for number, (place, value) in enumerate(given)
+        if place and value != place and value in places and held.get(value) != value
+        if number < by_place or held.get(value) == place
+    }
+    found = list(away.values())
+    return (found[0], found[1]) if len(found) > 1 else None
 
 
 def _finding(
@@ -158,7 +168,7 @@ def _finding(
         kind=kind,
         owner=scope.name,
         subject=f"{text}: {both}",
-        what=f"{scope.name or 'the module'} {verb} {both} of {text}() in each other's place",
+        what=f"{scope.name or 'the module'} {verb} {both} of {text}() in the place of one another",
         here=side(scope.file, at, unparse(call)),
         there=side(callee.file, callee.node, signature(callee.node)),
         incident="S",
