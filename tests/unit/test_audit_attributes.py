@@ -553,7 +553,7 @@ def test_nothing_after_a_return_is_reached(lines: list[str]) -> None:
 
 def test_mentions_are_whole_words_with_their_lines(tmp_path: Path) -> None:
     world = make_world(tmp_path, {"vllm/a.py": "x = 1\n\nbudget = budget_of(budget)\nmybudget = 2\n"})
-    found = Mentions(world.program, {"budget"})
+    found = Mentions(world.program)
     assert [(mention.path, mention.line) for mention in found.of("budget")] == [("vllm/a.py", 3)]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_upgrade.program.program import ClassSymbol, Program
@@ -22,17 +23,21 @@ class Mention:
 
 
 class Mentions:
-    """The lines of all Python files of the packages that hold one of ``names``."""
+    """The lines of all Python files of the packages that hold a name, looked for as far as somebody asks."""
 
-    def __init__(self, program: Program, names: Iterable[str]) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self._found: dict[str, list[Mention]] = {name: [] for name in names}
-        if self._found:
-            self._search()
+        self._found: dict[str, tuple[list[Mention], Iterator[Mention]]] = {}
 
-    def of(self, name: str) -> list[Mention]:
+    def of(self, name: str) -> Iterator[Mention]:
         """The lines that hold ``name`` as a whole word."""
-        return self._found[name]
+        known, left = self._found.setdefault(name, ([], self._search(name)))
+        for number in itertools.count():
+            if number == len(known):
+                if (mention := next(left, None)) is None:
+                    return
+                known.append(mention)
+            yield known[number]
 
     def makers(self, name: str) -> Iterator[ClassSymbol]:
         """The classes in which ``name`` stands otherwise than in a read of ``.name``."""
@@ -71,23 +76,19 @@ class Mentions:
         spans = ((cls.node.lineno, cls.node.end_lineno or 0) for cls in classes)
         return not any(start <= mention.line <= end for start, end in spans)
 
-    def _search(self) -> None:
-        one_of = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(self._found))) + r")\b")
+    def _search(self, name: str) -> Iterator[Mention]:
+        word = re.compile(rf"\b{name}\b")
         for package in self.program.trees:
-            paths = {path for name in self._found for path in self.program.holding(package, name)}
-            for path in sorted(paths):
-                self._search_file(path, self.program.text(path), one_of)
-
-    def _search_file(self, path: str, text: str, one_of: re.Pattern[str]) -> None:
-        lines = text.split("\n")
-        place, line = 0, 1
-        for match in one_of.finditer(text):
-            line += text.count("\n", place, match.start())
-            place = match.start()
-            mention = Mention(path, line, lines[line - 1])
-            found = self._found[match.group()]
-            if not found or found[-1] != mention:
-                found.append(mention)
+            for path in self.program.words(package).of(name):
+                text = self.program.text(path) if path.startswith(f"{package}/") else ""
+                place, line, last = 0, 1, 0
+                for match in word.finditer(text):
+                    line += text.count("\n", place, match.start())
+                    place = match.start()
+                    if line != last:
+                        last, end = line, text.find("\n", place)
+                        start = text.rfind("\n", 0, place) + 1
+                        yield Mention(path, line, text[start:] if end < 0 else text[start:end])
 
 
 def _kind(target: str) -> str:

@@ -18,6 +18,7 @@ from npu_upgrade.code.signatures import Function, places_of
 from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.version_guards import GUARD, version_of, without_dead
+from npu_upgrade.program.words import Words, words_of
 from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
 _HOPS = 8
@@ -365,9 +366,13 @@ class Program:
         if self._beneath and package in self._beneath.trees:
             return self._beneath.holding(package, word)
         if (package, word) not in self._holding:
-            found = [path for path in self.paths(package) if word in self.text(path)]
-            self._holding[package, word] = found
+            paths = (path for path in self.words(package).holding(word) if path.startswith(f"{package}/"))
+            self._holding[package, word] = [path for path in paths if word in self.text(path)]
         return self._holding[package, word]
+
+    def words(self, package: str) -> Words:
+        """Which files of a package hold a word."""
+        return words_of(self.trees[package])
 
     def imported(self, item: Import) -> Symbol | None:
         """What an import binds; None when the trees certainly do not have it."""

@@ -10,20 +10,26 @@ from typing import Any
 import npu_upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.held import held
 from npu_upgrade.sources.tree import SourceTree
 
 
 def content_of(tree: SourceTree) -> list[Any]:
     """What a tree holds: a release by its archive, a commit by its SHA, anything else file by file."""
+    return lasting(tree) or ["files", content_digest(tree), tree.version]
+
+
+def lasting(tree: SourceTree) -> list[Any] | None:
+    """What names the content of a release or a commit for good; None for anything else."""
     if tree.archive_sha256 and tree.verified:
         return ["archive", tree.archive_sha256]
-    if tree.sha and not tree.dirty:
-        return ["commit", tree.sha]
-    return ["files", content_digest(tree), tree.version]
+    return ["commit", tree.sha] if tree.sha and not tree.dirty else None
 
 
+@held
 def content_digest(tree: SourceTree) -> str:
-    """SHA-256 over the Python files of a tree, which pins one that is no release and no commit."""
+    """SHA-256 over the Python files of a tree, which pins one that is no release and no commit:
+    as it was when it was first asked."""
     return sha256("".join(f"{path} {_digest(tree, path)}\n" for path in tree.list() if path.endswith(".py")))
 
 

@@ -33,7 +33,8 @@ class SourceTree:
     ``date`` is the upload (pypi) or the commit (git; dir of a clean checkout), in UTC.
     ``dirty`` tells of a ``dir:`` checkout whether it differs from ``sha``; ``verified`` of an
     archive whether the index vouched for it by a strong hash. ``root`` is the folder on disk,
-    None for git. Fields that do not apply, or are unknown, are None.
+    None for git. ``over`` is the tree that some texts are laid over, and those (:func:`overlay`). Fields
+    that do not apply, or are unknown, are None.
     """
 
     spec: str
@@ -46,6 +47,7 @@ class SourceTree:
     dirty: bool | None = None
     verified: bool | None = None
     root: Path | None = None
+    over: tuple[SourceTree, dict[str, str | None]] | None = None
     _has: Callable[[str], bool] = field(default=lambda path: False, repr=False)
     _bytes: Callable[[str], bytes] = field(default=lambda path: b"", repr=False)
     _paths: Callable[[str], Paths] = field(default=lambda prefix: [], repr=False)
@@ -144,11 +146,12 @@ def _open_folder(spec: Spec) -> SourceTree:
     root = Path(spec.path).expanduser().resolve()
     if not root.is_dir():
         raise BadInput(f"no folder {root}", expected="a folder with the sources", try_="check the path")
+    real = cache(os.path.realpath)
     tree = SourceTree(
         spec=str(Spec("dir", path=str(root))),
         requested=str(spec),
         root=root,
-        _has=lambda path: _inside(root, path) is not None,
+        _has=lambda path: _inside(root, path, real) is not None,
         _bytes=lambda path: (root / path).read_bytes(),
         _paths=lambda prefix: _walk(root, prefix),
     )
@@ -194,12 +197,18 @@ def _folder_version(root: Path, tree: SourceTree) -> str | None:
     return None
 
 
-def _inside(root: Path, path: str) -> Path | None:
-    """The regular file at ``path`` when it lies in ``root`` after following links."""
+def _inside(root: Path, path: str, real: Callable[[str], str] = os.path.realpath) -> str | None:
+    """The regular file at ``path`` when it lies in ``root`` after following links.
+
+    ``real`` is where a folder is; most files of a tree are in a few.
+    """
     if not path or "\0" in path:
         return None
-    target = Path(os.path.realpath(root / path))
-    return target if target.is_file() and target.is_relative_to(root) else None
+    folder, name = os.path.split(root / path)
+    target = os.path.join(real(folder), name)
+    if name in ("", ".", "..") or os.path.islink(target):
+        target = os.path.realpath(target)
+    return target if os.path.isfile(target) and target.startswith(f"{root}{os.sep}") else None
 
 
 def _walk(root: Path, prefix: str) -> list[str]:
@@ -252,6 +261,7 @@ def overlay(tree: SourceTree, texts: Mapping[str, str | None]) -> SourceTree:
         archive_sha256=None,
         dirty=True,
         root=None,
+        over=(tree, dict(texts)),
         _has=lambda path: texts[path] is not None if path in texts else tree.exists(path),
         _bytes=data,
         _paths=listed,

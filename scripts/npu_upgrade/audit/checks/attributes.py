@@ -33,12 +33,8 @@ def check(world: World) -> Iterator[Finding]:
     reads = [read for cls in world.last_classes for read in undefined_reads(cls)]
     types = Types()
     typed = list(all_typed_reads(world, types))
-    names = (
-        {read.name for read in reads} | {read.method.name for read in reads} | {read.name for read in typed}
-    )
     alone = list(_said_once(world))
-    names |= {name for scope, node in alone for name in (node.attr, scope.name.rpartition(".")[2])}
-    mentions = Mentions(world.program, names - {"[...]"})
+    mentions = Mentions(world.program)
     standing = [read for read in _first_of(reads) if _stands(read, mentions, world)]
     of_base = list(_of_lacking_bases(standing, world))
     yield from (_without_base(*one) for one in of_base)
@@ -48,8 +44,8 @@ def check(world: World) -> Iterator[Finding]:
             yield _undefined(read, [other.cls for other in reads if _same(other, read)], world)
     known = {(read.name, id(read.method.node)) for read in reads}
     for scope, node in alone:
-        others = [m for m in mentions.of(node.attr) if not _is_same_read(m, scope, node.attr)]
-        if not others and (node.attr, id(scope.node)) not in known and _runs(scope, mentions, world):
+        others = (m for m in mentions.of(node.attr) if not _is_same_read(m, scope, node.attr))
+        if not any(others) and (node.attr, id(scope.node)) not in known and _runs(scope, mentions, world):
             yield _nowhere(scope, node)
     for read in typed:
         if read.name == "[...]" or not _is_provided(read, mentions):

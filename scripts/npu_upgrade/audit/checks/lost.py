@@ -209,8 +209,8 @@ def _counted(text: str) -> tuple[str, Counter[str]]:
 def _is_there(words: set[str], scope: Scope, world: World) -> bool:
     """Whether the trees have all the words still: none is of an interface that went."""
     left = [word for word in words if word not in scope.file.source]
-    mentions = Mentions(world.program, left)
-    return all(mentions.of(word) for word in left)
+    mentions = Mentions(world.program)
+    return all(any(mentions.of(word)) for word in left)
 
 
 def _overrides(cls: ClassSymbol, was: ClassSymbol) -> Iterator[Finding]:
@@ -273,7 +273,7 @@ def _user(name: str, cls: ClassSymbol, world: World) -> Scope | None:
     users = [scope for scope in users if next(_loads(scope.node, name), None)]
     asked = any(name in locals_of(scope.node).asked for scope in users)
     made = re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)|[\"']{name}[\"']")
-    if not users or asked or any(made.search(one.text) for one in Mentions(world.program, [name]).of(name)):
+    if not users or asked or any(made.search(one.text) for one in Mentions(world.program).of(name)):
         return None
     return users[0]
 

@@ -22,7 +22,7 @@ def check(world: World) -> Iterator[Finding]:
         if pair.npu in world.concrete:
             for one in unread_on(pair, world):
                 found.setdefault(one.name, []).append(one)
-    mentions = Mentions(world.program, found)
+    mentions = Mentions(world.program)
     for several in found.values():
         if not any(is_read_from_outside(one, mentions, world) for one in several):
             yield _finding(several, world)

@@ -116,7 +116,7 @@ def _uncalled(world: World) -> Iterator[Finding]:
     words = Counter(word for file in world.files for word in _WORD.findall(file.source))
     # A name with two places at least has one beside its definition, or is defined for a caller of both.
     names = {node.name for _, _, node in found if words[node.name] == 1 and not node.name.startswith("__")}
-    mentions = Mentions(world.program, names)
+    mentions = Mentions(world.program)
     for file, cls, node in found:
         if node.name not in names or (decorators(node) - {"staticmethod", "classmethod", "property"}):
             continue

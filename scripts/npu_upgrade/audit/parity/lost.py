@@ -63,7 +63,7 @@ def _dead(program: Program, found: list[Lost]) -> set[str]:
     """The methods that a method asks for before it calls them, and that nothing in the trees defines."""
     nodes = [item.model.node for item in found]
     asked = {name for node in nodes for name in locals_of(node).asked if f".{name}(" in text_of(node)}
-    mentions = Mentions(program, asked)
+    mentions = Mentions(program)
     made = {name: re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)") for name in asked}
     return {name for name in asked if not any(made[name].search(m.text) for m in mentions.of(name))}
 
