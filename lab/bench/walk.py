@@ -89,8 +89,8 @@ def walk(
     release = NextRelease(tree, transition.gpu == transition.answers)
     ascend = f"pypi:vllm-ascend=={transition.ascend}"
     begun = time.monotonic()
-    call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
-    answer: dict[str, Any] = call(done, ["next"])
+    merged = call(done, ["merge", "--omni", f"git:{repo}@main", "--ascend", ascend, "--apply"])
+    answer = following(done, merged)
     done.to_plan_s = time.monotonic() - begun
     for kind in skip:
         answer = call(done, ["next", "--skip", kind, "--note", "scripted walk"])
@@ -106,19 +106,23 @@ def walk(
                     resolve(done, release, ask, again=True)
         elif not deliver and " deliver " in answer["next"]:
             return done
-        elif result := run_named(done, answer["next"], emulate):
-            done.rounds += 1
-            if named(result) not in ("", "next"):  # every command says the next one
-                answer = {"verdict": "PASS", "summary": "", "next": result["next"]}
-                continue
-        else:
+        elif not run_named(done, answer["next"], emulate):
             break
-        answer = call(done, ["next"])
+        answer = following(done, done.last)
         done.rounds += 1
     if "nothing is left" not in answer.get("summary", ""):
         done.problems.append(f"stopped: {answer.get('summary') or answer.get('error')}")
     look_at_the_end(done)
     return done
+
+
+def following(done: Walk, result: dict[str, Any]) -> dict[str, Any]:
+    """What comes after a command: its own questions or the command it names, else what `next` says."""
+    if "ask" in result:
+        return result | {"verdict": "PASS"}
+    if named(result) not in ("", "next", "resolve"):
+        return {"verdict": "PASS", "summary": "", "next": result["next"]}
+    return call(done, ["next"])
 
 
 def words_of(command: str) -> list[str]:
@@ -256,6 +260,7 @@ def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> di
     result = json.loads(process.stdout) if process.stdout.strip() else {"verdict": "?", "error": "no JSON"}
     if "whole_result" in result:
         result = json.loads((done.repo / result["whole_result"]).read_text("utf-8"))
+    done.last = result
     print(
         f"  {seconds:.1f} s {result.get('verdict')}: {result.get('summary') or result.get('error')}",
         file=sys.stderr,

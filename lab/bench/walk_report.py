@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from npu_upgrade.ground.tables import table
 
@@ -31,7 +32,8 @@ class Transition:
 class Walk:
     """What one walk came to.
 
-    ``verdicts`` are the last of each gate, ``steps`` the seconds and ``printed`` the characters by command.
+    ``last`` is the result of the last command, ``verdicts`` are the last of each gate, ``steps`` the seconds
+    and ``printed`` the characters by command.
     """
 
     transition: Transition
@@ -47,6 +49,7 @@ class Walk:
     unproven: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     rounds: int = 0
+    last: dict[str, Any] = field(default_factory=dict)
     printed: dict[str, int] = field(default_factory=dict)
 
     @property
