@@ -35,7 +35,8 @@ def folder(place: Path) -> Path:
 def register() -> None:
     """What vLLM calls in each of its processes."""
     fault = os.environ.get("BENCH_FAULT", "")
-    {"second-request": _second_request, "flood": _flood, "dies-idle": _dies_idle, **_WRONG}.get(fault, int)()
+    own = {"second-request": _second_request, "flood": _flood, "dies-idle": _dies_idle, "stutter": _stutter}
+    (own | _WRONG).get(fault, int)()
 
 
 def _second_request() -> None:
@@ -80,6 +81,20 @@ def _dies_idle() -> None:
         return add(self, request, *more, **options)
 
     core.add_request = add_request
+
+
+def _stutter() -> None:
+    """One token is likelier than all others, whatever the weights make of it."""
+    layer = importlib.import_module("vllm.model_executor.layers.logits_processor").LogitsProcessor
+    forward = layer.forward
+
+    def stuttered(self, *given, **options):
+        logits = forward(self, *given, **options)
+        if logits is not None:
+            logits[..., 50] = 1000.0
+        return logits
+
+    layer.forward = stuttered
 
 
 def _loading(change) -> None:

@@ -23,9 +23,10 @@ from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.manifest import listing
 from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.gates.serving.session import named_python
 from npu_upgrade.ground import command as called
 from npu_upgrade.ground.command import Command
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.adaptation import ROUNDS, SKIPPABLE, after_gate, gate_of, note_halt
@@ -129,6 +130,22 @@ def test_what_cannot_begin_here_is_told_once_and_can_be_left_out(ask, tmp_path: 
     assert ask("--skip", "accuracy", "--note", "none here")[1]["stage"] == "requirements"
     ran(tmp_path, "accuracy", "real")
     assert ask()[1]["stage"] == "requirements"
+
+
+def test_without_vllm_the_next_command_is_the_one_that_makes_one(
+    ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(tmp_path)
+    (command,) = [one["command"] for one in ask()[1]["stages"] if one["name"] == "serve dummy"]
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Blocked) as stopped:
+        named_python("auto")
+    gate, why = gate_of("serve", "dummy"), stopped.value.what
+    note_halt(tmp_path, MODEL, gate, shlex.split(command), why, "BLOCKED", stopped.value.adding)
+    code, data = ask()
+    assert (code, data["step"], data["why"]) == (3, "change", f"serve dummy: {why}")
+    then = shlex.split(data["then"])
+    assert [word for word in then if word not in shlex.split(command)] == ["--python", "cpu"]
 
 
 def test_a_plugin_that_does_not_take_part_is_to_be_changed(ask, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from features_kit import VLLM, checkpoint
 from model_kit import shard
 from sources_kit import write_tree
 
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.weights import read_weights
 from npu_upgrade.cli import main as cli
 from npu_upgrade.cli.programs import ADAPT, UPGRADE
@@ -289,6 +290,29 @@ def test_an_adapter_is_made_that_fits_the_weights(
         for side, shape in (("A", (8, 4)), ("B", (6, 8)))
     }
     assert adapter.given(made.folder).arguments() == ("--lora-modules", f"gate-lora={made.folder}")
+
+
+def test_an_adapter_of_a_model_that_a_plan_explains_is_in_the_words_of_its_family(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    shapes = {"rows.3.look.v_in.weight": (6, 4), "rows.3.look.all.weight": (12, 4), "seeds.weight": (9, 4)}
+    (folder / "model.safetensors").write_bytes(shard(shapes))
+    own, theirs = "rows.*.look.", "model.layers.*.self_attn."
+    like = Likeness(
+        "LlamaForCausalLM",
+        weights={
+            f"{own}v_in.weight": [f"{theirs}v_proj.weight"],
+            f"{own}all.weight": [f"{theirs}q_proj.weight", f"{theirs}o_proj.weight"],
+        },
+        rows={f"{own}all.weight": [4, 8]},
+    )
+    assert adapter.make(folder, tmp_path / "none") is None
+    made = adapter.make(folder, tmp_path / "adapter", like)
+    assert made is not None
+    stem = "base_model.model.model.layers.3.self_attn"
+    shapes = {f"{stem}.{one}.lora_B.weight": (rows, 8) for one, rows in (("v_proj", 6), ("o_proj", 8))}
+    found = {name: one.shape for name, one in read_weights(made.folder).tensors.items()}
+    assert {name: shape for name, shape in found.items() if "lora_B" in name} == shapes
 
 
 def test_a_gate_of_an_adaptation_names_its_next_step(served: Path, capsys: pytest.CaptureFixture) -> None:

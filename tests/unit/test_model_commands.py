@@ -149,6 +149,10 @@ def test_what_is_open_is_named_in_the_scaffold_until_it_is_decided(adapt, tmp_pa
     assert [pattern for pattern, places in table.items() if places is None] == ["model.layers.*.lattice"]
     assert adapt("plan", folder, "--decide", "ripple=perhaps")[0] == 0  # a key of a class that reads it
     assert adapt("plan", folder, "--decide", "ripple")[0] == 2
+    code, error = adapt("plan", folder, "--decide", "riple=ignore")
+    assert (code, error["error"]) == (2, "the plan asks nothing about riple")
+    assert error["expected"] == "one of: model.layers.*.lattice"  # the other question is answered
+    assert "riple" not in json.loads(Path(".npu-upgrade/adapt/m/plan.json").read_text())["answers"]
     code, value = adapt(
         "plan", folder, "--decide", "ripple=ignore", "--decide", "model.layers.*.lattice=drop"
     )

@@ -21,7 +21,7 @@ from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.gates.reference import reference as made
 from npu_upgrade.gates.reference.compare import DIFFERS, EQUAL, NONE, Held, Outcome, find
 from npu_upgrade.gates.reference.reference import NoReference, Prompt, Reference
-from npu_upgrade.gates.serving.checks import Check, failed
+from npu_upgrade.gates.serving.checks import Check, failed, passed
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.gates.serving.requests import Exchange
 from npu_upgrade.ground.errors import BadInput
@@ -451,6 +451,28 @@ def test_without_a_reference_it_is_said_why(launch: Launch, why: str) -> None:
     held = find(launch, None)
     assert (held.reference, held.outcome.state) == (None, NONE)
     assert held.outcome.why.startswith(why)
+
+
+@pytest.mark.parametrize(("repeats", "equal"), [(True, True), (True, False), (False, True)])
+def test_one_token_over_and_over_is_no_failure_where_an_equal_reference_says_it_too(
+    tmp_path: Path, repeats: bool, equal: bool
+) -> None:
+    one = prompt(1)
+    if repeats:
+        one = msgspec.structs.replace(one, tokens=one.tokens[:1] * COUNT)
+    held = Held(Outcome(NONE, ""), reference(one))
+
+    def compare(*server: Any) -> list[Check]:
+        return [passed("reference") if equal else failed("reference", "differs")]
+
+    held.compare = compare  # type: ignore[method-assign]
+    served = serving_kit.serve(tmp_path, "one-token", compare=compare, repeats=held.repeats)
+    found = serving_kit.states(served)
+    state = "PASS" if repeats and equal else "FAIL"
+    assert found["generation"] == state
+    whys = [one.why for one in served.checks if one.name in ("generation", "chat")]
+    assert all("one token over and over" in why for why in whys)
+    assert (served.verdict is Verdict.PASS) == (state == "PASS")
 
 
 @pytest.mark.parametrize(("weights", "times"), [("real", 1), ("dummy", 0)])

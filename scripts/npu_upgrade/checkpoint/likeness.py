@@ -10,7 +10,7 @@ import copy
 import functools
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 
 from npu_upgrade.checkpoint.config import Config, load
 from npu_upgrade.checkpoint.name_map import is_dropped
+from npu_upgrade.checkpoint.parts import pattern_of
 from npu_upgrade.sources.tree import SourceTree
 
 FAMILIES = Path(__file__).with_name("families.json")
@@ -123,6 +124,17 @@ class Likeness(msgspec.Struct):
     def complete(self) -> bool:
         """Whether every tensor has its place, every place its tensor, and no question is open."""
         return bool(self.family) and not (self.open or self.missing or self.questions)
+
+    def places_of(self, name: str, shape: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
+        """The family's names of a tensor, or of its parts in rows, each with its shape."""
+        pattern = pattern_of(name)
+        rows = self.rows.get(pattern) or [shape[0]]
+        found = []
+        for place, count in zip(self.weights.get(pattern, ()), rows, strict=False):
+            for number in filter(str.isdigit, name.split(".")):
+                place = place.replace("*", number, 1)
+            found.append((place, (count, *shape[1:])))
+        return found
 
     def in_its_words(self, config: Config) -> Config:
         """The configuration of the family that says what the checkpoint's own one does."""

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> Result:
     capabilities = probe(packages.get("vllm_ascend"), packages.get("vllm"))
     with scratch(session.store) as folder:
         if adapter is None and "lora" in args.only and capabilities["lora"].exists:
-            adapter = lora.make(model.folder, folder / "adapter")
+            adapter = lora.make(model.folder, folder / "adapter", session.like)
         lacking = "no adapter is given, and none can be made for these weights: --lora DIR"
         setting = Setting(
             model,

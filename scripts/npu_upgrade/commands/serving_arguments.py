@@ -17,6 +17,7 @@ from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.evidence.store import DRY_RUN, workspace_store
 from npu_upgrade.gates.plugin import Unfit
+from npu_upgrade.gates.reference.compare import find
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch, devices, sized_for_emulation
@@ -162,6 +163,7 @@ def asked(args: argparse.Namespace) -> Session:
         port=args.port,
         overlay=args.keep_pythonpath or args.emulated,
     )
+    options = replace(options, repeats=lambda *server: find(launch, None, like).repeats(*server))
     session = prepare(launch, options, store, emulated=args.emulated, expected=expected)
     clear_leftovers()
     return replace(session, like=like)
@@ -200,16 +202,16 @@ def noting(gate: str) -> Callable[[Callable[[argparse.Namespace], Result]], Call
     def of(run: Callable[[argparse.Namespace], Result]) -> Callable[..., Result]:
         @functools.wraps(run)
         def noted(args: argparse.Namespace) -> Result:
-            def note(why: str, verdict: str) -> None:
+            def note(why: str, verdict: str, adding: Sequence[str] = ()) -> None:
                 if program() == ADAPT and args.model:
                     workspace = args.workspace or find_workspace(Path.cwd())
                     stage = gate_of(gate, args.load_format, emulated=args.emulated)
-                    note_halt(workspace, args.model, stage, current(), why, verdict)
+                    note_halt(workspace, args.model, stage, current(), why, verdict, adding)
 
             try:
                 result = run(args)
             except Blocked as error:
-                note(f"{error.what}; {error.try_}", Verdict.BLOCKED.value)
+                note(f"{error.what}; {error.try_}", Verdict.BLOCKED.value, error.adding)
                 raise
             except Unfit as error:
                 note(f"{error.what}; {error.try_}", Verdict.FAIL.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 
 
 class UpgradeError(Exception):
@@ -31,10 +32,17 @@ class BadInput(UpgradeError):
 
 
 class Blocked(UpgradeError):
-    """Something outside is missing: network, tool, hardware, disk (exit 3)."""
+    """Something outside is missing: network, tool, hardware, disk (exit 3).
+
+    ``adding``: words with which the same command would go on, where some are known.
+    """
 
     exit_code = 3
     verdict = "BLOCKED"
+
+    def __init__(self, what: str, *, expected: str, try_: str, adding: Sequence[str] = ()) -> None:
+        super().__init__(what, expected=expected, try_=try_)
+        self.adding = adding
 
 
 def report(error: UpgradeError, *, as_text: bool) -> int:

@@ -402,6 +402,7 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     if newest is None:
         command, said = _untried(one, gate, command)
         if (halted := _halted(one, gate, command)) and halted.verdict in ("BLOCKED", "FAIL"):
+            command = command.adding(*halted.adding)
             return Stage(name, State.FAILED, f"{halted.why}{skip}", command, halted.verdict, stuck=True)
         if halted:
             said = f"{halted.verdict}: {halted.why}; nothing had to be started"
@@ -434,13 +435,19 @@ def _halted(one: Adaptation, gate: Gate, command: Command) -> Halted | None:
 
 
 def note_halt(
-    workspace: Path, model: str, gate: Gate, command: list[str], why: str, verdict: str = "BLOCKED"
+    workspace: Path,
+    model: str,
+    gate: Gate,
+    command: list[str],
+    why: str,
+    verdict: str = "BLOCKED",
+    adding: Sequence[str] = (),
 ) -> None:
     """Note that a gate of a model that is being adapted started nothing, so that it is not named again."""
     name = name_of(model)
     if name in models(workspace):
         Journal(models_folder(workspace) / name).add(
-            Halted, id=gate.stage, command=command, why=why, verdict=verdict
+            Halted, id=gate.stage, command=command, why=why, verdict=verdict, adding=list(adding)
         )
 
 

@@ -95,13 +95,15 @@ class Skipped(Entry, frozen=True, tag="skipped"):
 class Halted(Entry, frozen=True, tag="halted"):
     """The gate ``id`` started nothing, as it was called by ``command``; ``why`` in one sentence.
 
-    ``verdict`` is BLOCKED where it could not begin, FAIL where the plugin does not take part.
+    ``verdict`` is BLOCKED where it could not begin, FAIL where the plugin does not take part. ``adding``:
+    words with which the command would go on.
     """
 
     id: str
     command: list[str]
     why: str
     verdict: str = "BLOCKED"
+    adding: Sequence[str] = ()
 
 
 _LINE = msgspec.json.Decoder(Begun | Ended | Answer | Undo | Continued | Skipped | Halted)

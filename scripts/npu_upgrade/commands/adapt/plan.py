@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
-from npu_upgrade.checkpoint.likeness import Likeness
+from npu_upgrade.checkpoint.likeness import Likeness, families, flat
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.reading import shortened, unsure
 from npu_upgrade.checkpoint.registry import read_registry
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> Result:
     is_new = found.file.strategy.name == "native adapter"
     answers = earlier.answers | dict(args.decide)
     like = likeness_of(found, sources, answers) if is_new or args.scaffold else Likeness()
-    _check_answers(args, like)
+    _check_answers(args, like, found)
     if is_new and like.complete:
         known = analyse(folder, sources, like=like)
         known.file.verdict = found.file.verdict
@@ -174,9 +174,20 @@ def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier) -> dic
     return {"plugin": known} if known and Path(known.root).is_dir() else {}
 
 
-def _check_answers(args: argparse.Namespace, like: Likeness) -> None:
-    """What is decided now has to answer its question: none of that id is left."""
+def _check_answers(args: argparse.Namespace, like: Likeness, found: Analysis) -> None:
+    """What is decided now has to be open to an answer, and to answer its question: none is left."""
+    known = {"family"}
+    if family := families().get(like.family):
+        strange = flat(found.config.raw).keys() - {*family.keys, *family.sizes}
+        known |= {*like.weights, *like.open, *strange}
     for name, answer in args.decide:
+        if name not in known:
+            open_ = [*(one.id for one in like.questions), *like.open]
+            raise BadInput(
+                f"the plan asks nothing about {name}",
+                expected=f"one of: {', '.join(open_)}" if open_ else "no answer: it asks nothing",
+                try_=f"--decide '{open_[0]}=ANSWER'" if open_ else "the same without it",
+            )
         asked = next((one for one in like.questions if one.id == name), None)
         if asked:
             raise BadInput(

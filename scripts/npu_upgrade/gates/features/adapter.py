@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.weights import read_weights
 from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
 from npu_upgrade.gates.serving.requests import Client, Exchange
@@ -60,10 +61,15 @@ def given(folder: Path) -> Adapter:
     return Adapter(folder.absolute(), rank)
 
 
-def make(model: Path, folder: Path) -> Adapter | None:
-    """A random adapter for the first layers; None when the checkpoint has no weight that adapters change."""
+def make(model: Path, folder: Path, like: Likeness | None = None) -> Adapter | None:
+    """A random adapter for the first layers; None when the checkpoint has no weight that adapters change.
+
+    ``like``: the family that a plan says the checkpoint is, whose modules serve it under their own names.
+    """
     floats = {name: one for name, one in read_weights(model).tensors.items() if one.dtype in _FLOATS}
     matrices = {name: one.shape for name, one in floats.items() if len(one.shape) == 2}
+    if like:
+        matrices = dict(part for name in matrices for part in like.places_of(name, matrices[name]))
     shapes = {name: shape for name, shape in matrices.items() if name.endswith(".weight")}
     targets = _present(shapes, _TARGETS) or _present(shapes, _ELSE)
     chosen = [

@@ -34,7 +34,8 @@ from npu_upgrade.gates.reference.reference import (
     make,
     read,
 )
-from npu_upgrade.gates.serving.checks import Check, failed, passed, skipped
+from npu_upgrade.gates.serving.answers import is_repeated
+from npu_upgrade.gates.serving.checks import PASS, Check, failed, passed, skipped
 from npu_upgrade.gates.serving.launch import REAL, Launch
 from npu_upgrade.gates.serving.requests import Client, Exchange
 from npu_upgrade.gates.serving.smoke import CHAT, COMPLETIONS, picture, with_image
@@ -89,6 +90,12 @@ class Held:
     outcome: Outcome
     reference: Reference | None = None
     file: Path | None = None
+
+    def repeats(self, client: Client, name: str, resolved: Mapping[str, Any]) -> bool:
+        """Whether the reference says one token over and over of a prompt, and the server equals it."""
+        prompts = self.reference.prompts if self.reference else ()
+        alike = any(is_repeated(one.tokens) for one in prompts)
+        return alike and self.compare(client, name, resolved)[0].state == PASS
 
     def compare(self, client: Client, name: str, resolved: Mapping[str, Any]) -> list[Check]:
         """Ask the server called ``name``, whose settings are ``resolved``; ``outcome`` is then of it."""

@@ -51,9 +51,13 @@ def read(exchange: Exchange) -> Answer | None:
 def is_one_token(answer: Answer) -> bool:
     """Whether an answer is the same token again and again; short ones never are."""
     if answer.ids:
-        return len(answer.ids) >= _FEW and len(set(answer.ids)) == 1
+        return is_repeated(answer.ids)
     text = answer.text.strip()
     return answer.tokens >= _FEW and bool(text) and bool(_ONE_UNIT.fullmatch(text))
+
+
+def is_repeated(ids: Sequence[int]) -> bool:
+    return len(ids) >= _FEW and len(set(ids)) == 1
 
 
 def in_order(text: str, wanted: Sequence[str]) -> str:

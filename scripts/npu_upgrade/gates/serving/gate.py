@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ class Options:
 
     ``images``: whether the model takes pictures; None: when the server says it is multimodal.
     ``requests`` are those of the gate file; ``extra`` asks more, for instance many requests at once;
-    ``compare`` holds real weights against a reference, and is told what the server resolved.
+    ``compare`` holds real weights against a reference, and is told what the server resolved;
+    ``repeats``, asked when an answer is one token over and over, tells whether it equals one with such.
     """
 
     generations: int = 3
@@ -68,6 +69,7 @@ class Options:
     requests: Sequence[Request] = ()
     extra: Sequence[Extra] = ()
     compare: Compare | None = None
+    repeats: Callable[[Client, str, Mapping[str, Any]], bool] | None = None
 
 
 @dataclass
@@ -210,6 +212,7 @@ def _ask_all(server: Server, observer: Observer, options: Options, served: Serve
         options.tokens,
         launch.omni,
         _UNSTEADY if served.device.kind == devices.NPU else "",
+        cache(lambda: bool(options.repeats and options.repeats(client, server.name, served.resolved))),
     )
     served.metrics["before"] = client.metrics()
     served.observed = observer.wait(server.group, served.device, lambda told: bool(told.config))

@@ -116,6 +116,7 @@ def named_python(text: str) -> Path:
             "there is no vllm on PATH",
             expected="an installed vllm",
             try_="--python /path/to/its/python, or --python cpu: this project then makes one for the CPU",
+            adding=("--python", "cpu"),
         )
     return interpreter_of(Path(script))
 
