@@ -315,6 +315,22 @@ def test_an_adapter_of_a_model_that_a_plan_explains_is_in_the_words_of_its_famil
     assert {name: shape for name, shape in found.items() if "lora_B" in name} == shapes
 
 
+@pytest.mark.parametrize(("fault", "least"), [("none", "teardown"), ("error", "generation")])
+def test_what_serve_says_fits_a_screen(
+    served: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, fault: str, least: str
+) -> None:
+    monkeypatch.chdir(served)
+    words = ["--python", str(served / "bin/python"), "--env", f"FAULT={fault}", "--keep-pythonpath", *QUICK]
+    argv = ["serve", str(served / "Tiny"), "--load-format", "dummy", *words]
+    assert cli.main("upgrade.py", "", UPGRADE, argv) == int(fault != "none")
+    shown = capsys.readouterr().out
+    said = json.loads(shown)
+    assert shown.count("\n") <= 30
+    assert least in said["passed"] + str(said.get("checks"))
+    whole = json.loads(Path(said["whole_result"]).read_text())
+    assert {"versions", "imports", "environment", "resolved"} <= whole.keys()
+
+
 def test_a_gate_of_an_adaptation_names_its_next_step(served: Path, capsys: pytest.CaptureFixture) -> None:
     code, result = run(served, capsys, "serve", *PARALLEL, program="adapt.py")
     assert code == 0, result

@@ -18,6 +18,7 @@ from npu_upgrade.evidence.chain import OfJob
 from npu_upgrade.evidence.store import DRY_RUN, workspace_store
 from npu_upgrade.gates.plugin import Unfit
 from npu_upgrade.gates.reference.compare import find
+from npu_upgrade.gates.serving.checks import PASS
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
 from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch, devices, sized_for_emulation
@@ -193,7 +194,23 @@ def conclude(
     if isinstance(stopped, KeyboardInterrupt):
         raise stopped
     text += f"\n\nevidence: {result['folder']}"
-    return Result(verdict, f"{line.label}: {summary}", result, text, after(session, result, verdict))
+    brief = _decided(result) if gate in ("serve", "features") else None
+    return Result(verdict, f"{line.label}: {summary}", result, text, after(session, result, verdict), brief)
+
+
+def _decided(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What the verdict on a start and on its features comes from, without what is only looked up."""
+    found = {name: result[name] for name in ("label", "model_name", "run", "folder")}
+    checks = result["checks"]
+    found["passed"] = ", ".join(dict.fromkeys(one["name"] for one in checks if one["state"] == PASS))
+    found["checks"] = [one for one in checks if one["state"] != PASS]
+    found["features"] = [
+        {name: one[name] for name in ("feature", "status", "why") if one.get(name)}
+        for one in result.get("features") or ()
+    ]
+    if reference := result.get("reference"):
+        found["reference"] = {name: reference[name] for name in ("state", "why")}
+    return {name: value for name, value in (found | {"root": result["root"]}).items() if value}
 
 
 def noting(gate: str) -> Callable[[Callable[[argparse.Namespace], Result]], Callable[..., Result]]:
