@@ -330,7 +330,9 @@ def test_what_nobody_served_before_is_served_by_what_comes_with_the_page(
         write_json(workspace / ".npu-upgrade/adapt" / NAME / "plan.json", plan)
     code, result = call(model=NAME)
     assert code == 0, result
-    assert f"- Served by: {page_says}\n" in (tree / PAGE).read_text("utf-8")
+    page = (tree / PAGE).read_text("utf-8")
+    assert f"- Served by: {page_says}\n" in page
+    assert ("bring the folder into the container" in page) is plugin  # no image has it
     told = report(workspace)
     assert f"| 现有支持 | {report_says} |" in told
     assert "静态分析已得出不兼容根因" in told
