@@ -6,6 +6,7 @@ import ast
 import inspect
 import shlex
 import string
+from types import SimpleNamespace
 
 import model_kit
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from npu_upgrade.artifacts.bundle import merged
 from npu_upgrade.artifacts.registration import in_index, in_nav, in_titles, in_toctree, nav_pages
 from npu_upgrade.artifacts.render import cell, code, tidy, without_macros
-from npu_upgrade.artifacts.view import quoted, shell_lines
+from npu_upgrade.artifacts.view import ModelView, quoted, shell_lines
 from npu_upgrade.checkpoint.analysis import analyse
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.checkpoint.serving import Sources
@@ -149,3 +150,9 @@ def test_the_chinese_words_cover_what_is_shown() -> None:
     source = inspect.getsource(described)
     assert all(f'"{name}"' in source for name in words["description"])
     assert source.count('": ') == len(words["description"])
+
+
+def test_a_check_that_neither_stage_ran_is_not_called_incomparable() -> None:
+    run = SimpleNamespace(many=lambda _: [{"name": "images", "state": "SKIPPED"}])
+    view = SimpleNamespace(facts=SimpleNamespace(dummy=run, served=run))
+    assert [row["note"] for row in ModelView.comparison.fget(view)] == ["neither"]

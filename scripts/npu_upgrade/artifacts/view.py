@@ -47,6 +47,7 @@ _NOTES = {
     ("FAIL", "PASS"): "dummy only",
     ("SKIPPED", "PASS"): "real alone",
     ("", "PASS"): "real alone",
+    ("SKIPPED", "SKIPPED"): "neither",
 }
 
 
