@@ -91,7 +91,6 @@ def machine(monkeypatch):
         return Triple(omni, tree(ascend), tree("pypi:vllm==0.23.0", "vllm"))
 
     for name, fake in {
-        "check_parses": lambda omni: None,
         "coverage": lambda new, old, executed: [],
         "open_triple": open_triple,
         "open_project": tree,
@@ -102,6 +101,8 @@ def machine(monkeypatch):
     }.items():
         monkeypatch.setattr(emulate, name, fake)
     monkeypatch.setattr(gate_job, "belonging", lambda triple: [])
+    monkeypatch.setattr(gate_job, "check_parses", lambda omni: None)
+    monkeypatch.setattr(gate_job, "open_triple", open_triple)
     return found
 
 
@@ -327,6 +328,22 @@ def test_another_target_keeps_the_files_of_the_job_and_is_evidence_of_a_neighbou
     code, result = run_deliver(upgrade, capsys, "--dry-run")
     assert code == 0, result
     assert "emulate-neighbour FAIL" in json.dumps(result)
+
+
+def test_a_job_of_vllm_ascend_itself_runs_its_files_and_takes_no_other(machine, upgrade, run, monkeypatch):
+    path = upgrade.job.folder / "job.json"
+    job = json.loads(path.read_text())
+    job["inputs"]["whole"] = True
+    job["inputs"]["omni"]["identity"]["project"] = "vllm-ascend"
+    job["inputs"]["ascend"] = {"spec": "pypi:vllm==0.24.0", "identity": {"project": "vllm"}}
+    path.write_text(json.dumps(job))
+    monkeypatch.setattr(gate_job, "open_project", tree)
+    code, result = run("--ascend", "pypi:vllm-ascend==0.24.0rc1")
+    assert code == 2
+    assert "--ascend in a job of vllm-ascend itself" in result["error"]
+    run()
+    assert machine.omni is None
+    assert newest(upgrade).pins["vllm"]["version"] == "0.24.0"
 
 
 def test_the_jobs_own_target_by_name_is_the_jobs_own(machine, upgrade, run):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sources_kit import commit, write_tree
@@ -15,10 +18,14 @@ from npu_upgrade.code.module import Unit
 from npu_upgrade.commands import merge
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.job import open_job
 from npu_upgrade.lineage.alike import Candidate
+from npu_upgrade.lineage.items import item_id
 from npu_upgrade.merge.copies import _misfit, _never
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import open_source
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "upgrade.py"
 
 
 def steps(word: str, indent: str = "    ", **changed: str) -> str:
@@ -66,8 +73,9 @@ def world(tmp_path: Path) -> Path:
 
 
 def run(world: Path, **given: object) -> Result:
-    options = dict.fromkeys(("omni", "ascend", "apply", "gains", "branch", "workspace"))
+    options = dict.fromkeys(("omni", "ascend", "apply", "gains", "branch"))
     options |= {"again": False, "mark": False, "replace": False, "base": f"git:{world}/core@HEAD~1"}
+    options |= {"workspace": world}
     options |= {"downstream": f"git:{world}/ship@HEAD", "upstream": f"git:{world}/core@HEAD"}
     return merge.run(argparse.Namespace(**options | {"out": world / "out"} | given))
 
@@ -85,9 +93,7 @@ def test_copies_in_any_file_are_merged_and_followed(world: Path) -> None:
     assert plan["conflicts_open"] == 0
     assert result.verdict is Verdict.FAIL, "the patch of what is gone is to be resolved"
     assert result.next
-    assert result.next.argv[1:] == [
-        *("lineage", "--downstream", f"dir:{world}/ship", "--upstream", f"git:{world}/core@HEAD")
-    ]
+    assert result.next.argv[1:3] == ["resolve", item_id("patch-gone", "core/tools.py:drop")]
 
 
 def test_what_became_of_patched_things_is_asked(world: Path) -> None:
@@ -101,9 +107,20 @@ def test_what_became_of_patched_things_is_asked(world: Path) -> None:
     assert not changed["blocking"]
 
 
+def test_merged_again_it_is_the_same_job_on_the_same_base(world: Path) -> None:
+    run(world)
+    before = open_job(world)
+    fresh = dict.fromkeys(("downstream", "upstream", "out"))
+    run(world, again=True, base="auto", **fresh)
+    after = open_job(world)
+    assert (after.id, after.inputs.base) == (before.id, before.inputs.base)
+    run(world, again=True, base=f"git:{world}/core@HEAD", **fresh)
+    assert open_job(world).id == before.id
+
+
 def test_options_that_do_not_belong_together_are_refused(world: Path) -> None:
     with pytest.raises(BadInput, match="belong together"):
-        run(world, out=None)
+        run(world, upstream=None)
     with pytest.raises(BadInput, match="belong together"):
         run(world, omni="dir:.")
     run(world)
@@ -146,3 +163,63 @@ def test_a_condition_on_another_version_of_upstream_never_holds(tmp_path: Path) 
     assert never
     tests = ["vllm_version_is('0.27.1') and self.scale", "vllm_version_is('0.28.0')", "self.scale"]
     assert [never(ast.parse(test, mode="eval").body) for test in tests] == [True, False, False]
+
+
+def called(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """A command as a process of its own has it: its exit code, and what it says."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_project_nobody_named_is_walked_to_one_commit(world: Path) -> None:
+    """Pins and conditions are answered like everything else, and are in the commit."""
+    for tag, at in {"v1.2.0": "HEAD~1", "v1.3.0": "HEAD"}.items():
+        subprocess.run(["git", "tag", tag, at], cwd=world / "core", check=True)
+    late = 'import core\n\nif core_version_is("1.2.0"):\n    one = 1\nelse:\n    one = 2\n'
+    ship = world / "brig"
+    commit(
+        ship,
+        {
+            "ship/__init__.py": "",
+            "ship/near.py": SHIP["ship/near.py"],
+            "ship/late.py": late,
+            "Dockerfile": "ARG CORE_TAG=v1.2.0\n",
+            "requirements.txt": "core==1.2.0\n",
+        },
+        date="2026-01-10T12:00:00Z",
+    )
+    for name, value in {"user.name": "Ann", "user.email": "ann@example.org"}.items():
+        subprocess.run(["git", "config", name, value], cwd=ship, check=True)
+    words = ("--downstream", f"git:{ship}@HEAD", "--upstream", f"git:{world}/core@v1.3.0")
+    words += ("--base", f"git:{world}/core@v1.2.0")
+    code, said = called(ship, "merge", *words, "--apply")
+    plan = json.loads((open_job(ship).folder / "out" / "plan.json").read_text())
+    asked = {item["path"]: item["id"] for item in plan["items"] if item["kind"] in ("pin", "guard")}
+    assert (code, set(asked)) == (0, {"Dockerfile", "requirements.txt", "ship/late.py"}), said
+    for path in ("Dockerfile", "ship/late.py"):
+        code, said = called(ship, "resolve", asked[path], "--accept")
+        assert code == 0, said
+    code, said = called(
+        ship, "resolve", asked["requirements.txt"], "--waive", "--note", "installed elsewhere"
+    )
+    assert code == 0, said
+    assert (ship / "Dockerfile").read_text() == "ARG CORE_TAG=v1.3.0\n"
+    assert (ship / "ship" / "late.py").read_text().endswith("one = 2\n")
+    assert "if" not in (ship / "ship" / "late.py").read_text()
+    for item in (one["id"] for one in plan["items"] if one["id"] not in asked.values()):
+        assert called(ship, "resolve", item, "--accept", "--note", "looked at")[0] == 0
+    code, said = called(ship, "next")
+    assert "deliver" in said["next"], said
+    code, said = called(ship, "deliver", "--repo", str(ship))
+    assert code == 0, said
+    shown = subprocess.run(
+        ["git", "show", "--stat", "--format=%B", "HEAD"], cwd=ship, capture_output=True, text=True, check=True
+    ).stdout
+    assert "Upgrade to core 1.3.0" in shown
+    assert "Signed-off-by: Ann" in shown
+    assert "audit: ship on core is no pair that it knows" in shown.replace("\n  ", " ")
+    for path in ("Dockerfile", "ship/late.py", "ship/near.py"):
+        assert f" {path} " in shown
+    assert "requirements.txt |" not in shown

@@ -50,7 +50,7 @@ def test_each_state_of_a_job_has_a_page(world: World) -> None:
     id_ = upgrade("next")[1]["ask"]["id"]
     upgrade("resolve", id_, "--take", "theirs", "--note", "read both")
     text = page_of(world).text
-    assert ("read both" in text, "what became of vllm-omni's" in text) == (True, True)
+    assert ("read both" in text, "what became of ours" in text) == (True, True)
     for kind in ("look", "port", "emulate"):
         upgrade("next", "--skip", kind, "--note", "left out here")
     assert "emulate was left out: left out here" in page_of(world).text

@@ -27,7 +27,7 @@ from npu_upgrade.audit.judge import (
 )
 from npu_upgrade.audit.report import as_brief, as_data, as_text, counts
 from npu_upgrade.audit.run import check_names, look_at_both
-from npu_upgrade.audit.triples import check_parses, open_project, open_triple
+from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
@@ -83,7 +83,8 @@ def _run(args: argparse.Namespace) -> Result:
     found, before = look_at_both(World(asked.triple, old), names)
     faults = before.faults | found.faults
     known = before.without([*faults]) if old else None
-    judged = judge(found.without([*faults]), known, asked.waivers, asked.triple.ascend.version)
+    at = asked.triple.vllm if asked.job and not asked.job.job.of_omni else asked.triple.ascend
+    judged = judge(found.without([*faults]), known, asked.waivers, at.version)
     result = _result(asked, judged, faults)
     if asked.job:
         return _in_job(asked, result, judged, partly=names != check_names())
@@ -124,8 +125,7 @@ def _asked(args: argparse.Namespace) -> _Asked:
             "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="add --ascend SPEC"
         )
     if job:
-        check_parses(job.omni)
-        triple = open_triple(job.omni, job.ascend_spec, args.vllm)
+        triple = job.triple(vllm=args.vllm)
     else:
         omni = open_project(args.omni, "vllm-omni") if args.omni else None
         triple = open_triple(omni, args.ascend, args.vllm)

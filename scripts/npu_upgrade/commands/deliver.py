@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> Result:
     if args.dry_run:
         return planned(delivery, data)
     done = carry_out(job, delivery, sign=args.sign)
-    opened = request(delivery) if args.pr and done.sha else None
+    opened = request(job, delivery) if args.pr and done.sha else None
     return outcome(delivery, done, data, refused=upgrade("next", *naming(job)), request=opened)
 
 

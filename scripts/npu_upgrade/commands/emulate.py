@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from npu_upgrade.audit.triples import check_parses, open_project, open_triple
+from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.arguments import option, some_of
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
@@ -183,16 +183,21 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
             "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="--ascend SPEC"
         )
     # before anything is read or begun, so that wrong names are said first
-    with_omni = bool(in_job or args.omni not in (None, "none"))
+    with_omni = in_job.of_omni if in_job else args.omni not in (None, "none")
     by_name = None if args.scenarios == _AUTO else chosen(args.scenarios, args.tiers, omni=with_omni)
     whole = args.scenarios in (_AUTO, ["core"], ["all"]) and set(args.tiers) == set(TIERS)
     job = None
     if in_job:
+        if args.ascend and not in_job.of_omni:
+            raise BadInput(
+                f"--ascend in a job of {in_job.project} itself",
+                expected="the files of the job, on the vllm that --vllm names",
+                try_="--omni none --ascend SPEC to run another vllm-ascend",
+            )
         neighbour = args.ascend is not None and args.ascend != in_job.inputs.ascend.spec
         gate = NEIGHBOUR if neighbour else "emulate"
         job = begin(args, gate, LABEL, whole=whole and not neighbour and not args.rest)
-        check_parses(job.omni)
-        triple = open_triple(job.omni, args.ascend or job.ascend_spec, args.vllm)
+        triple = job.triple(args.ascend, args.vllm)
     else:
         omni = open_project(args.omni, "vllm-omni") if with_omni else None
         triple = open_triple(omni, args.ascend, args.vllm)

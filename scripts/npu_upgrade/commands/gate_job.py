@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.audit.belonging import belonging
-from npu_upgrade.audit.triples import named_triple, old_triple, open_project
+from npu_upgrade.audit.triples import check_parses, named_triple, old_triple, open_project, open_triple
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.job_arguments import named_job
@@ -31,27 +31,32 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import STAGES, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
+from npu_upgrade.job.upgrade import not_for
 from npu_upgrade.sources.content import content_digest
 from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 
 @dataclass(frozen=True)
 class GateJob:
-    """One run of a gate on a job's files; ``omni`` is the tree with the merged runners in it."""
+    """One run of a gate on a job's files; ``tree`` is the downstream with the merged files in it."""
 
     gate: str
     label: str
     job: Job
     plan: Plan
     root: Path
-    omni: SourceTree
+    tree: SourceTree
     subject: Subject
     started: str
     begun: float
 
-    @property
-    def ascend_spec(self) -> str:
-        return self.job.inputs.ascend.spec
+    def triple(self, ascend: str | None = None, vllm: str | None = None) -> Triple:
+        """What is judged: the files on the job's upstream, or on others that were named."""
+        target = self.job.inputs.ascend.spec
+        if self.job.of_omni:
+            check_parses(self.tree)
+            return open_triple(self.tree, ascend or target, vllm)
+        return Triple(None, self.tree, open_project(vllm or target, "vllm"))
 
     def finish(
         self,
@@ -128,17 +133,23 @@ def begin(args: argparse.Namespace, gate: str, label: str, *, whole: bool = True
     """The gate of the job that the options name; a whole run of it is noted in the job as begun."""
     begun, started = time.monotonic(), utc_now()
     job = named_job(args)
+    if why := not_for(job):
+        raise BadInput(
+            f"gate {gate} cannot judge this job: {why}",
+            expected="the runners of vllm-omni on vllm-ascend, or vllm-ascend on vllm",
+            try_=upgrade("next", *naming(job)).short,
+        )
     plan = load_plan(job)
     root = job.root
     subject = plan.subject(root)
-    omni = open_source(f"dir:{job.repo}") if job.repo else _merged(job, plan, root)
+    tree = open_source(f"dir:{job.repo}") if job.repo else _merged(job, plan, root)
     if whole:
         job.begin(gate)
-    return GateJob(gate, label, job, plan, root, omni, subject, started, begun)
+    return GateJob(gate, label, job, plan, root, tree, subject, started, begun)
 
 
 def _merged(job: Job, plan: Plan, root: Path) -> SourceTree:
-    """The vllm-omni of the job with the merged files of the output folder in their places."""
+    """The downstream of the job with the merged files of the output folder in their places."""
     texts = {path: (root / path).read_text("utf-8") if kept else None for path, kept in plan.files.items()}
     return overlay(open_source(job.inputs.omni.spec), texts)
 
@@ -162,7 +173,13 @@ def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | 
     if job:
         inputs = job.job.inputs
         base = inputs.base.spec if inputs.base else None
-        triple = Triple(open_project(inputs.omni.spec, "vllm-omni"), triple.ascend, triple.vllm)
+        if not job.job.of_omni:
+            before = open_project(inputs.omni.spec, job.job.project)
+            if specs == ["auto"] and base:
+                return Triple(None, before, open_project(base, "vllm"))
+            triple = Triple(None, before, triple.vllm)
+        else:
+            triple = Triple(open_project(inputs.omni.spec, "vllm-omni"), triple.ascend, triple.vllm)
     if specs == ["auto"]:
         return old_triple(triple, base)
     old = named_triple(specs, triple)

@@ -7,7 +7,8 @@ agents and plan.md for people. --again merges the job once more, with another --
 what was answered stays answered, and the result of before is moved aside.
 
 With --downstream and --upstream, the copies of any project are merged onto the project that they are
-from, in whichever file they are: the merged files and the plan go to --out, without a job.
+from, in whichever file they are. Beside the copies, a merge into a checkout proposes edits of what names the
+version before: pins in any file, and conditions on it that the new version settles.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
 from npu_upgrade.ground.collector import no_collector
-from npu_upgrade.ground.command import Command, upgrade
+from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, read_object, sha256, write_together
 from npu_upgrade.ground.paths import workspace_root
@@ -45,7 +46,7 @@ from npu_upgrade.merge.patched import patch_items
 from npu_upgrade.merge.plan import build_plan, counts, label, method_rows, plan_markdown
 from npu_upgrade.merge.runners import MergedRunners, merge_runners
 from npu_upgrade.merge.surroundings import copied_units, surrounding_items
-from npu_upgrade.sources.checkout import open_checkout
+from npu_upgrade.sources.checkout import Checkout, open_checkout
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree
 
@@ -53,6 +54,7 @@ EXAMPLES = """--omni pypi:vllm-omni==0.22.0 --ascend pypi:vllm-ascend==0.23.0 --
 --omni git:.@HEAD --ascend git:../vllm-ascend@v0.24.0rc1 --apply
 --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1 --base pypi:vllm-ascend==0.19.1rc1 --out out
 --again --base pypi:vllm-ascend==0.22.1rc1
+--downstream git:../vllm-ascend@main --upstream pypi:vllm==0.28.0 --apply
 --downstream pypi:vllm-ascend==0.26.0rc1 --upstream pypi:vllm==0.28.0 --out out"""
 
 
@@ -99,56 +101,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when nothing is left to resolve, FAIL when conflicts or blocking items are."""
     with no_collector(last=True):
-        return _merge_any(args) if args.downstream or args.upstream else _run(args)
+        before = _again(args) if args.again else None
+        return (_merge_any if args.downstream or args.upstream else _run)(args, before)
 
 
-def _merge_any(args: argparse.Namespace) -> Result:
-    """The copies of a project in all its files; nothing but the folder is written."""
-    if not (args.downstream and args.upstream and args.out) or args.omni or args.ascend:
+_Before = tuple[Job, dict[str, Any]] | None
+"""The job that is merged again, and its plan."""
+
+
+def _merge_any(args: argparse.Namespace, before: _Before) -> Result:
+    """The copies of a project in all its files."""
+    if not (args.downstream and args.upstream) or args.omni or args.ascend:
         raise BadInput(
-            "--downstream, --upstream and --out belong together, without --omni and --ascend",
-            expected="what to merge, what to merge it onto, and a folder for the result",
+            "--downstream and --upstream belong together, without --omni and --ascend",
+            expected="what to merge, and what to merge it onto",
             try_="--downstream SPEC --upstream SPEC --out DIR",
         )
-    out = args.out.absolute()
-    _refuse_edited(out, args.replace)
+    repo = _repo(args, args.downstream)
     tree, target, now = merge_inputs.read_any(args.downstream, args.upstream, args.base)
+    branch = args.branch or f"npu-upgrade/{label(merge_inputs.identity(target)).replace(' ', '-')}"
+    checkout = check_applicable(repo, branch) if repo and not before else None
+    workspace = args.workspace or repo or find_workspace(Path.cwd())
+    out = (args.out or workspace_root(workspace) / "out").absolute()
+    _refuse_edited(out, args.replace or before is not None)
+    job = start_job(
+        workspace, omni=_source(tree), ascend=_source(target), base=_source(now), out=out, whole=True
+    )
+    if repo:
+        out = job.folder / "out"
+        job.place(out=out, repo=repo, branch=branch)
+    job.place(scope=args.gains)
+    job.begin("merge")
     package = package_of(target)
     origins = Origins(Downstream(tree, {package: now}), {package: args.upstream})
-    names = [label(one.identity()) for one in (tree, now, target)]
+    versions = {
+        role: merge_inputs.identity(one)
+        for role, one in {"omni": tree, "ascend": target, "base": now}.items()
+    }
+    ours, base, theirs = (label(versions[role]) for role in ("omni", "base", "ascend"))
     merged = merge_copies(
-        origins, target, labels=(f"ours: {names[0]}", f"base: {names[1]}", f"theirs: {names[2]}")
+        origins,
+        target,
+        labels=(f"ours: {ours}", f"base: {base}", f"theirs: {theirs}"),
+        answers=Answers(workspace_root(workspace) / "answers"),
     )
-    _format(tree.root, merged)
-    identities = {"omni": tree, "ascend": target, "base": now}
-    versions = {role: merge_inputs.identity(one) for role, one in identities.items()}
-    plan = build_plan(merged, versions, patch_items(origins, target), read_object(out / "plan.json") or None)
-    texts = {out / path: text for path, text in merged.files.items()}
-    write_together(texts | {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)})
-    result = _told(plan, f"copies merged in {len(merged.files)} files", merged, out, out)
-    changed = [row for row in method_rows(plan) if row[1] != "unchanged"]
-    result.text = table(_HEAD, changed)
-    result.next = _after_copies(args, tree, package)
-    return result
+    _format(repo or tree.root, merged)
+    extra = patch_items(origins, target)
+    extra += merge_inputs.proposals(tree, now, target, merged.files) if repo else []
+    earlier = before[1] if before else read_object(out / "plan.json") or None
+    plan = build_plan(merged, versions, extra, earlier)
+    return _written(args, job, tree, plan, merged, out, repo, checkout, branch, before)
 
 
-def _after_copies(args: argparse.Namespace, tree: SourceTree, package: str) -> Command:
-    """What looks at the project on its new upstream, a checkout with the merged files in it."""
-    spec = parse_spec(args.downstream)
-    now = args.downstream if spec.kind == "pypi" else f"dir:{spec.path}"
-    if tree.project == "vllm-ascend" and package == "vllm":
-        return upgrade("audit", "--ascend", now, "--vllm", args.upstream)
-    if tree.project == "vllm-omni" and package == "vllm_ascend":
-        return upgrade("audit", "--omni", now, "--ascend", args.upstream)
-    return upgrade("lineage", "--downstream", now, "--upstream", args.upstream)
-
-
-def _run(args: argparse.Namespace) -> Result:
-    before = _again(args) if args.again else None
+def _run(args: argparse.Namespace, before: _Before) -> Result:
     for name in () if before else ("omni", "ascend"):
         if getattr(args, name) is None:
             raise BadInput(f"no --{name}", expected="what to merge", try_=f"--{name} SPEC, or --again")
-    repo = _repo(args)
+    repo = _repo(args, args.omni)
     try:
         inputs = merge_inputs.read(args.omni, args.ascend, args.base)
     except merge_inputs.ArchitectureChanged as error:
@@ -183,17 +192,38 @@ def _run(args: argparse.Namespace) -> Result:
     )
     _format(repo or inputs.omni.root, merged)
     earlier = before[1] if before else read_object(out / "plan.json") or None
-    plan = _plan(inputs, base, merged, earlier)
+    plan = _plan(inputs, base, merged, earlier, pins=bool(repo))
+    result = _written(args, job, inputs.omni, plan, merged, out, repo, checkout, branch, before)
+    read = {"target": inputs.target, "vllm": inputs.vllm, "base": base}
+    result.data["sources"] = {name: str(tree.root) for name, tree in read.items() if tree and tree.root}
+    if result.data["sources"]:
+        result.brief = (result.brief or {}) | {"sources": result.data["sources"]}
+    return result
+
+
+def _written(
+    args: argparse.Namespace,
+    job: Job,
+    tree: SourceTree,
+    plan: dict[str, Any],
+    merged: MergedRunners,
+    out: Path,
+    repo: Path | None,
+    checkout: Checkout | None,
+    branch: str,
+    before: _Before,
+) -> Result:
+    """Write the merged files and the plan of a job, and say what comes next."""
     files = {out / "plan.json": json_text(plan), out / "plan.md": plan_markdown(plan)}
     preimages = {job.folder / "merged" / path: text for path, text in merged.files.items()}
     preimages |= {job.folder / "before" / path: text for path, text in merged.ours.items()}
-    aside = _move_aside(before[0], inputs) if before else None
+    aside = _move_aside(before[0], tree) if before else None
     if repo and before:
         checkout = check_applicable(repo, branch)
     if checkout:
         say(f"writing to the new branch {branch} of {repo}")
         changed = {path: text for path, text in merged.files.items() if text != merged.ours[path]}
-        apply_change(checkout, branch, inputs.omni.sha or "HEAD", changed)
+        apply_change(checkout, branch, tree.sha or "HEAD", changed)
     else:
         files |= {out / path: text for path, text in merged.files.items()}
     sides = {job.folder / "methods.json": json_text({"methods": _sides(merged)})}
@@ -204,11 +234,10 @@ def _run(args: argparse.Namespace) -> Result:
         result.text += f"\nthe result of before is kept as {aside}"
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
-    read = {"target": inputs.target, "vllm": inputs.vllm, "base": base}
-    result.data["sources"] = {name: str(tree.root) for name, tree in read.items() if tree and tree.root}
-    shown = ("job", "branch", "moved_aside", "sources")
+    shown = ("job", "branch", "moved_aside")
     result.brief = {name: result.data[name] for name in shown if result.data.get(name)}
-    result.brief["methods"] = [", ".join(row[:3]) for row in method_rows(plan)]
+    if job.of_omni:
+        result.brief["methods"] = [", ".join(row[:3]) for row in method_rows(plan)]
     return ending(result, job)
 
 
@@ -216,26 +245,33 @@ def _again(args: argparse.Namespace) -> tuple[Job, dict[str, Any]]:
     """The current job and its plan, whose sources and place become those of ``args``."""
     job = open_job(args.workspace or find_workspace(Path.cwd()))
     plan = read_object(plan_path(job))
-    if not plan or args.omni or args.ascend or args.branch:
+    if not plan or args.omni or args.ascend or args.downstream or args.upstream or args.branch:
         raise BadInput(
             "--again merges the current job with its own sources, in its own place",
             expected=f"a job that was merged ({job.id}), and of the sources at most --base",
             try_="`upgrade.py merge` with --omni, --ascend and --out or --apply",
         )
     learn_answers(job, job.root, plan)
-    args.workspace, args.ascend, args.omni = job.workspace, job.inputs.ascend.spec, job.inputs.omni.spec
+    downstream, upstream = job.inputs.omni.spec, job.inputs.ascend.spec
+    sha = job.inputs.omni.identity.get("sha")
+    if job.repo and sha and parse_spec(downstream).kind == "dir":
+        downstream = f"git:{job.repo}@{sha}"  # the folder holds the merge by now
+    if job.of_omni:
+        args.omni, args.ascend = downstream, upstream
+    else:
+        args.downstream, args.upstream = downstream, upstream
+        if args.base == "auto" and job.inputs.base:
+            args.base = job.inputs.base.spec
+    args.workspace = job.workspace
     args.branch, args.out = job.branch, None if job.repo else Path(job.out or job.folder)
     args.apply = Path(job.repo) if job.repo else None
-    sha = job.inputs.omni.identity.get("sha")
-    if job.repo and sha and parse_spec(args.omni).kind == "dir":
-        args.omni = f"git:{job.repo}@{sha}"  # the folder holds the merge by now
     return job, plan
 
 
-def _move_aside(job: Job, inputs: Inputs) -> str | None:
+def _move_aside(job: Job, tree: SourceTree) -> str | None:
     """Where what the job made is kept: a branch, or a folder."""
     if job.repo and job.branch:
-        return move_aside(open_checkout(Path(job.repo)), job.branch, inputs.omni.sha or "HEAD") or None
+        return move_aside(open_checkout(Path(job.repo)), job.branch, tree.sha or "HEAD") or None
     out = Path(job.out or job.folder)
     aside = next(path for number in itertools.count(1) if not (path := Path(f"{out}-{number}")).exists())
     out.rename(aside)
@@ -253,15 +289,15 @@ def _note_architecture(
     job.finish("merge", Verdict.FAIL, error.what, {"architecture": error.what})
 
 
-def _repo(args: argparse.Namespace) -> Path | None:
-    """The checkout to apply to, None without --apply."""
+def _repo(args: argparse.Namespace, tree: str) -> Path | None:
+    """The checkout to apply to, by default the one that ``tree`` names; None without --apply."""
     if args.apply is None:
         return None
-    spec = parse_spec(args.omni)
+    spec = parse_spec(tree)
     if args.apply == Path() and spec.kind == "pypi":
         raise BadInput(
-            f"--apply needs a checkout, and {args.omni} is a release",
-            expected="--omni git:PATH@REF or dir:PATH, or --apply REPO",
+            f"--apply needs a checkout, and {tree} is a release",
+            expected="git:PATH@REF or dir:PATH in its place, or --apply REPO",
             try_="--out DIR to have the merged files in a folder",
         )
     return Path(spec.path if args.apply == Path() else args.apply).expanduser().resolve()
@@ -284,13 +320,20 @@ def _source(tree: Any) -> dict[str, Any]:
 
 
 def _plan(
-    inputs: Inputs, base: SourceTree | None, merged: MergedRunners, earlier: dict[str, Any] | None
+    inputs: Inputs,
+    base: SourceTree | None,
+    merged: MergedRunners,
+    earlier: dict[str, Any] | None,
+    *,
+    pins: bool,
 ) -> dict[str, Any]:
     say("looking at what else the upgrade touches")
     copied = copied_units(inputs.bases.lineage)
     extra = surrounding_items(inputs.omni, merged.files, base, inputs.target, copied, inputs.vllm)
     if inputs.together and not any(one.can for one in inputs.together):
         extra.insert(0, _pair_item(inputs))
+    if pins:
+        extra += merge_inputs.proposals(inputs.omni, base, inputs.target, merged.files)
     versions = {
         "omni": merge_inputs.identity(inputs.omni),
         "ascend": merge_inputs.identity(inputs.target),
@@ -316,6 +359,8 @@ def _sides(merged: MergedRunners) -> list[dict[str, str]]:
     found = []
     for outcome in merged.methods:
         entry = outcome.entry
+        if entry.path not in merged.ours:  # nothing of it changed
+            continue
         ours = parse_module(merged.ours[entry.path]).units[entry.name].source
         sides = {"base": outcome.base_text, "ours": ours, "theirs": outcome.upstream_text or ""}
         found.append({"path": entry.path, "name": entry.name} | sides)
@@ -325,7 +370,8 @@ def _sides(merged: MergedRunners) -> list[dict[str, str]]:
 def _result(
     plan: dict[str, Any], merged: MergedRunners, out: Path, job: Job, repo: Path | None, branch: str
 ) -> Result:
-    result = _told(plan, "copied methods merged", merged, out, repo or out)
+    what = "copied methods merged" if job.of_omni else f"copies merged in {len(merged.files)} files"
+    result = _told(plan, what, merged, out, repo or out)
     result.data |= {
         "job": job.id,
         "repo": str(repo) if repo else None,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from npu_upgrade.audit.together import Together, is_known, look_together, vllms_of
-from npu_upgrade.audit.triples import vllm_of
+from npu_upgrade.audit.triples import ascend_of, vllm_of
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream, Upstream, omni_side
 from npu_upgrade.lineage.history import Version
 from npu_upgrade.lineage.inference import infer
-from npu_upgrade.lineage.project import distribution, package_of
+from npu_upgrade.lineage.items import Item
+from npu_upgrade.lineage.project import KNOWN, distribution, package_of
 from npu_upgrade.lineage.records import Bases, check_direction, find_version
 from npu_upgrade.merge.gone import vllm_tree
+from npu_upgrade.merge.guards import guard_items, settling
+from npu_upgrade.merge.pinned import Move, pin_items, pinned_in
 from npu_upgrade.merge.runners import read_target
 from npu_upgrade.sources.releases import PassedOver, vllm_beside
 from npu_upgrade.sources.spec import parse_spec
@@ -151,11 +154,36 @@ def _together(omni: SourceTree, target: SourceTree) -> Iterator[Together]:
 
 def identity(tree: SourceTree) -> dict[str, Any]:
     """What a result records of a source; a folder without a commit is pinned by the content of its side."""
-    known = tree.identity()
+    known = tree.identity() | {"project": tree.project or distribution(package_of(tree))}
     if tree.version or (tree.sha and not tree.dirty):
         return known
     listing = "".join(f"{path} {sha256(tree.read(path))}\n" for path in Downstream(tree).paths)
     return known | {"tree": sha256(listing)}
+
+
+def proposals(
+    tree: SourceTree, was: SourceTree | None, target: SourceTree, merged: Mapping[str, str]
+) -> list[Item]:
+    """What else of a checkout names the old version: pins, and conditions that the target settles."""
+    say("looking for pins and conditions of the version before")
+    upstream = settling(was, target)
+    moves = [_move(was, target, tree)]
+    if upstream and upstream.target is not target:
+        moves.append(_move(upstream.was, upstream.target))
+    known = {one.project for one in moves}
+    beside = {distribution(one) for one in (package_of(tree), *(p.package for p in KNOWN))} - known
+    found = pinned_in(tree, [*(one for one in moves if one.new), *(Move(name, (), "") for name in beside)])
+    return [*pin_items(found), *(guard_items(tree, merged, upstream) if upstream else ())]
+
+
+def _move(was: SourceTree | None, target: SourceTree, tree: SourceTree | None = None) -> Move:
+    """From the release, or the commit, that a project is on to the one that it gets."""
+    project = distribution(package_of(target))
+    if target.version:
+        declared = ascend_of(tree) if tree and project == "vllm-ascend" else None
+        old = {was and was.version, declared and parse_spec(declared).version} - {target.version, None}
+        return Move(project, tuple(sorted(map(str, old))), target.version)
+    return Move(project, (was.sha,) if was and was.sha and was.sha != target.sha else (), target.sha or "")
 
 
 def _history_spec(ascend_spec: str, target: SourceTree, package: str) -> str:

@@ -263,6 +263,8 @@ def _answer(job: Job, given: Given, ask: Ask) -> Answered:
     if given.answer == "with":
         place = _in_runner(ask, plan, given.runner) if given.runner else ask
         return answer.to_methods(job, plan, place, given.text, given.imports, given.note)
+    if ask.edit and given.word == "accept":
+        return answer.to_edit(job, plan, ask, given.note)
     return answer.by_word(job, ask, given.word, given.note, given.until)
 
 

@@ -25,6 +25,7 @@ from npu_upgrade.job.ask import PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders, untracked
 from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
+from npu_upgrade.job.upgrade import not_for
 from npu_upgrade.job.validation import Validation, validate
 
 TAGS = ("NPU", "Misc")  # of the commit's title: the first that the project has
@@ -59,7 +60,7 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     standing = _check_evidence(job, plan, subject)
     ran = validate(job, plan, subject, job.records(), root)
     ascend = plan.versions.get("ascend") or {}
-    about = f"Upgrade to vllm-ascend {ascend.get('version') or short_pin(ascend)}"
+    about = f"Upgrade to {job.upstream} {ascend.get('version') or short_pin(ascend)}"
     sections = _sections(job, plan, changed, standing, ran)
     text = compose(place, title, about, TAGS, sections, ran.trailer)
     folders = top_folders(plan.files)
@@ -111,11 +112,11 @@ def carry_out(job: Job, delivery: Delivery, *, sign: bool | None) -> Done:
     return done
 
 
-def request(delivery: Delivery) -> str:
+def request(job: Job, delivery: Delivery) -> str:
     """Push the branch, and the address of its pull request, opened when there is none."""
     parts = delivery.text.split("\n\n")
     tested = next(part for part in parts if part.startswith("Evidence"))
-    facing = "None beyond the versions: the NPU runners follow a newer vllm-ascend."
+    facing = f"None beyond the versions: {job.project} follows a newer {job.upstream}."
     return publish.request(delivery.place, delivery.text, f"{tested}\n\n{delivery.said}", facing)
 
 
@@ -133,7 +134,7 @@ def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
                 expected="no gate whose newest verdict is FAIL, and a PASS of gate plan",
                 try_="correct what it names and run it again",
             )
-    for gate in ("plan", "audit"):
+    for gate in ("plan",) if not_for(job) else ("plan", "audit"):
         known = [record for record in records if (record.gate, record.label) == (gate, "static")]
         if not any(record.tree == subject.tree for record in known):
             raise BadInput(
@@ -159,7 +160,10 @@ def _sections(
 ) -> list[Section]:
     omni, ascend, base = (plan.versions.get(name) for name in ("omni", "ascend", "base"))
     came_from = f"{short_pin(base)} -> " if base else ""
-    versions = [f"vllm-omni {short_pin(omni or {})}", f"vllm-ascend {came_from}{short_pin(ascend or {})}"]
+    versions = [
+        f"{job.project} {short_pin(omni or {})}",
+        f"{job.upstream} {came_from}{short_pin(ascend or {})}",
+    ]
     outcomes = [str(method["outcome"]) for method in plan.methods if method.get("outcome")]
     # a delivery with an open conflict is refused before there is a message
     counts = Counter("with conflicts resolved" if o == "conflict" else o for o in outcomes)
@@ -171,7 +175,10 @@ def _sections(
     pending = [
         run for record in standing if record.gate == "emulate" for run in record.data.get("pending", [])
     ]
-    left_out = ({"port": "the sync alone was asked for"} if job.scope == SYNC else {}) | job.skipped
+    left_out = dict.fromkeys(("audit", "emulate"), why) if (why := not_for(job)) else {}
+    left_out |= (
+        {"port": "the sync alone was asked for"} if job.of_omni and job.scope == SYNC else {}
+    ) | job.skipped
     return [
         Section("Versions", versions),
         Section("Merged", [methods, f"{count(len(changed), 'file')} changed"]),

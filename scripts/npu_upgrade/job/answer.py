@@ -29,6 +29,8 @@ from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
 from npu_upgrade.merge.formatting import formatted
+from npu_upgrade.merge.guards import GUARD, guarded
+from npu_upgrade.merge.pinned import PIN, repinned
 
 WAIVERS = "waivers.yaml"
 
@@ -74,6 +76,30 @@ def to_methods(job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str]
     after = _tidy(job, ask.path, before, after)
     place = {"units": units, "text": text, "imports": list(imports), "note": note}
     return Answered(_write(job, ask, before, after, place | {"how": "with" if text else "import"}), [])
+
+
+def to_edit(job: Job, plan: Plan, ask: Ask, note: str) -> Answered:
+    """Make the edit that was proposed, of a file that becomes part of the upgrade by it."""
+    path = job.root / ask.path
+    if ask.path in plan.hashes:
+        before = _read(job, plan, ask.path)
+    else:
+        before = path.read_bytes().decode("utf-8") if path.is_file() else ""
+    if ask.edit == PIN:
+        after, problems = repinned(before, ask.changes), []
+    else:
+        base = (plan.versions.get("base") or {}).get("spec")
+        after = guarded(ask.path, before, base, job.inputs.ascend.spec, downstream(job))
+        problems = checks.problems(before, after)
+    if after == before:
+        problems.append("the lines are not there any more: --by-hand, or --waive")
+    if problems:
+        return Answered(None, problems)
+    if ask.edit == GUARD:
+        after = _tidy(job, ask.path, before, without_lost(ask.path, before, after, lambda: downstream(job)))
+    if ask.path not in plan.hashes:
+        job.place(included=sorted({*job.included, ask.path}))
+    return Answered(_write(job, ask, before, after, {"note": note, "how": "accept"}), [])
 
 
 def _tidy(job: Job, path: str, before: str, after: str) -> str:
@@ -203,6 +229,6 @@ def _write_waivers(job: Job, key: str, *new: dict[str, str]) -> None:
 
 
 def _next_minor(job: Job) -> str:
-    """The first vllm-ascend of the next minor version: by then the finding is looked at again."""
+    """The first upstream of the next minor version: by then the finding is looked at again."""
     version = Version(str(job.inputs.ascend.identity.get("version") or "0"))
     return f"{version.major}.{version.minor + 1}.0"

@@ -25,6 +25,9 @@ from npu_upgrade.job.job import ALL, SAFE, Job
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.port_ledger import Ledger
+from npu_upgrade.lineage.items import Change
+from npu_upgrade.merge.guards import GUARD
+from npu_upgrade.merge.pinned import PIN
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
 KINDS = (CONFLICT, ITEM, LOOK, PORT, FINDING)
@@ -42,7 +45,8 @@ class Ask(Struct, frozen=True):
 
     ``stage`` is its kind; ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve
     that fit; ``evidence`` the record of the gate that found it; ``finding`` the key of the audit's finding
-    that it is, which counts no more once it is waived. Asks of one ``group`` are answered together:
+    that it is, which counts no more once it is waived; ``edit`` the kind of edit that accepting it makes, and
+    ``changes`` its lines. Asks of one ``group`` are answered together:
     those of a method, and hunks that need each other.
     """
 
@@ -59,6 +63,8 @@ class Ask(Struct, frozen=True):
     evidence: str = ""
     feature: str = ""
     finding: str = ""
+    edit: str = ""
+    changes: tuple[Change, ...] = ()
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -111,6 +117,12 @@ def _conflict(one: OpenConflict) -> Ask:
 
 def _item(item: dict[str, Any], root: Path) -> Ask:
     title, path = str(item.get("title") or item["id"]), str(item.get("path") or "")
+    if item.get("kind") in (PIN, GUARD):
+        changes = tuple(Change(**one) for one in item.get("changes", ()))
+        edit = "" if item["kind"] == PIN and not changes else str(item["kind"])
+        how = (("--accept",), BY_HAND, WAIVE) if edit else (CORRECTED, WAIVE)
+        texts = {"text": str(item.get("detail") or "")}
+        return Ask(LOOK, item["id"], title, path, texts=texts, how=how, edit=edit, changes=changes)
     # the title begins with the method or the class it is about, after the path
     named = re.match(r"([A-Za-z_]\w*)(\.[\w@]+)?(?=: | )", title.removeprefix(f"{path}: "))
     path = path if path.endswith(".py") else ""
@@ -196,7 +208,7 @@ def _findings(job: Job, answers: list[Answer], records: Sequence[Record]) -> Ite
 def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
     root = job.root
     here, there = finding["here"], finding.get("there") or {}
-    path = here["path"] if here.get("project") == "vllm-omni" else ""
+    path = here["path"] if here.get("project") == job.project else ""
     unit = _unit_at(root, path, int(here.get("line") or 0)) or f"{finding['owner']}."
     lines = [finding["what"], f"why: {finding['why']}", f"do: {finding['todo']}"]
     for name, one in (("here", here), ("there", there)):

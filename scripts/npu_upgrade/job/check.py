@@ -72,7 +72,11 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
     before = dict(loaded.hashes)
     close_rewritten(plan, _texts(job.folder / "merged", plan), _texts(root, plan))
     problems = _look(root, plan, open_conflicts(root, loaded))
-    if not problems and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}:
+    if (
+        job.of_omni
+        and not problems
+        and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}
+    ):
         _look_for_gone(job, root, plan)
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)

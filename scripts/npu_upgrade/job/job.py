@@ -29,6 +29,7 @@ from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.journal import Attempt, Ended, Journal
 from npu_upgrade.job.stages import find_workspace as find_workspace
 from npu_upgrade.job.stages import named_from_here
+from npu_upgrade.lineage.project import KNOWN, distribution
 
 SCHEMA = "npu-upgrade/job/2"
 STAGES = ("merge", "plan", "audit", "emulate", "deliver")
@@ -48,9 +49,15 @@ class Source(Struct, frozen=True):
 
 
 class Inputs(Struct, frozen=True):
+    """The downstream (``omni``), the upstream to upgrade to (``ascend``), and the one it is on now.
+
+    ``whole``: what is merged are the copies in all its files, else those of vllm-omni's runners.
+    """
+
     omni: Source
     ascend: Source
     base: Source | None = None
+    whole: bool = False
 
     def named(self) -> dict[str, Source]:
         """Role -> source, of those that were given."""
@@ -75,6 +82,21 @@ class Job:
     branch: str | None = None
     included: list[str] = field(default_factory=list)
     scope: str = SAFE
+
+    @property
+    def project(self) -> str:
+        """The name of the project that is upgraded."""
+        return str(self.inputs.omni.identity.get("project") or KNOWN[0].name)
+
+    @property
+    def upstream(self) -> str:
+        """The name of the project that it is upgraded to."""
+        return str(self.inputs.ascend.identity.get("project") or distribution(KNOWN[0].upstreams[0]))
+
+    @property
+    def of_omni(self) -> bool:
+        """Whether the runners of vllm-omni are merged; else the copies of a whole project."""
+        return not self.inputs.whole
 
     @property
     def root(self) -> Path:
@@ -173,15 +195,17 @@ def start_job(
     out: Path | None = None,
     repo: Path | None = None,
     branch: str | None = None,
+    whole: bool = False,
 ) -> Job:
     """The job for these inputs, made or found again, and now the current one.
 
     ``omni``, ``ascend`` and ``base`` are ``{"spec": canonical text, "identity": dict}``.
     """
-    inputs = msgspec.convert({"omni": omni, "ascend": ascend, "base": base}, Inputs)
+    inputs = msgspec.convert({"omni": omni, "ascend": ascend, "base": base, "whole": whole}, Inputs)
     jobs = workspace_root(workspace.absolute()) / "jobs"
     jobs.mkdir(exist_ok=True)
-    id = f"upgrade-omni-{_slug(inputs.omni)}-ascend-{_slug(inputs.ascend)}"
+    names = (_short(inputs.omni, "omni"), _short(inputs.ascend, "ascend"))
+    id = f"upgrade-{names[0]}-{_slug(inputs.omni)}-{names[1]}-{_slug(inputs.ascend)}"
     if (jobs / id / "job.json").exists() and _key(_load(jobs / id).inputs) != _key(inputs):
         id = f"{id}-{sha256(_key(inputs))[:8]}"
     job = Job(jobs / id, id, utc_now(), inputs)
@@ -252,8 +276,14 @@ def _key(inputs: Inputs) -> str:
     chosen = {
         role: [source.spec, *(source.identity.get(name) for name in names)]
         for role, source in inputs.named().items()
+        if not (role == "base" and inputs.whole)  # read off the downstream, or corrected by --again
     }
-    return json.dumps(chosen, sort_keys=True)
+    return json.dumps(chosen | ({"whole": True} if inputs.whole else {}), sort_keys=True)
+
+
+def _short(source: Source, known: str) -> str:
+    name = str(source.identity.get("project") or known).removeprefix("vllm-")
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _slug(source: Source) -> str:

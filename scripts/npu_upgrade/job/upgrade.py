@@ -23,6 +23,7 @@ from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk, brief
 from npu_upgrade.job.stops import find_stop
 from npu_upgrade.job.validation import Validation, validate
+from npu_upgrade.lineage.project import KNOWN
 from npu_upgrade.sources.checkout import open_checkout
 
 _NAMED = 5  # pending runs, in a sentence
@@ -189,6 +190,8 @@ def _look(one: Upgrade) -> Stage:
 def _port(one: Upgrade) -> Stage:
     """What is to be done about the GPU side's gains."""
     job = one.job
+    if not job.of_omni:
+        return Stage(PORT, State.SKIPPED, "what another side gained is listed for vllm-omni's runners alone")
     if not job.repo:
         return Stage(PORT, State.SKIPPED, "the merge was not applied to a checkout")
     if asked := _questions(one, PORT, "hunks that the GPU side gained"):
@@ -223,6 +226,8 @@ def _gate(one: Upgrade, name: str) -> Stage:
         return busy
     if name in one.job.skipped:
         return Stage(name, State.SKIPPED, one.job.skipped[name])
+    if why := not_for(one.job):
+        return Stage(name, State.SKIPPED, why)
     ended = one.job.attempt(name).ended
     if ended and ended.outputs.get("error"):
         said = f"it could not judge: {ended.outputs['error']}"
@@ -232,6 +237,15 @@ def _gate(one: Upgrade, name: str) -> Stage:
         return Stage(name, State.SKIPPED, "the files were delivered without it")
     found = [a for a in one.asks if a.stage == FINDING and a.id.startswith("emulate-") is (name == "emulate")]
     return replace(stage, asks=found) if stage.open else stage
+
+
+def not_for(job: Job) -> str:
+    """Why no gate looks beyond the files of a job; empty when they do."""
+    if job.of_omni or (job.project, job.upstream) == (KNOWN[1].name, KNOWN[1].upstreams[0]):
+        return ""
+    if job.project == KNOWN[0].name:
+        return f"of {job.project} it looks at a job of its runners (merge --omni --ascend)"
+    return f"{job.project} on {job.upstream} is no pair that it knows"
 
 
 def _judged(one: Upgrade, name: str, command: Command, passes: Sequence[str]) -> Stage:
@@ -317,7 +331,9 @@ def _again(job: Job, name: str) -> Command:
 
 
 def _fresh(job: Job, name: str) -> Command:
-    sources = [word for role, one in job.inputs.named().items() for word in (f"--{role}", one.spec)]
+    words = {} if job.of_omni else {"omni": "downstream", "ascend": "upstream"}
+    given = job.inputs.named().items()
+    sources = [word for role, one in given for word in (f"--{words.get(role, role)}", one.spec)]
     place = ["--apply", job.repo] if job.repo else ["--out", job.out or "merged"]
     options = {
         "merge": [*sources, *place],

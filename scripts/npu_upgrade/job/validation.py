@@ -24,11 +24,11 @@ from npu_upgrade.ground.files import sha256
 from npu_upgrade.job.changes import base_of, edited, top_folders
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.plan_file import Plan
+from npu_upgrade.lineage.project import is_aside
 from npu_upgrade.sources.checkout import Checkout, open_checkout
 from npu_upgrade.sources.tree import open_source
 
 PENDING = "pending"
-_ASCEND = "vllm_ascend/"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,9 @@ def validate(
     if root is None:
         return Validation()
     try:
-        delivered = _Delivered(open_checkout(root), job.marker, subject, job.inputs.ascend.spec)
+        delivered = _Delivered(
+            open_checkout(root), job.marker, subject, job.inputs.ascend.spec, job.upstream.replace("-", "_")
+        )
         parts = list(_parts(delivered, plan))
     except UpgradeError:  # whoever delivers there is told why git cannot
         return Validation()
@@ -125,12 +127,14 @@ def validate(
 
 @dataclass(frozen=True)
 class _Delivered:
-    """The files of a checkout as the delivery will have them. ``ascend``: the vllm-ascend that it is for."""
+    """The files of a checkout as the delivery will have them. ``upstream``: what they are for, by its spec
+    and its ``package``."""
 
     checkout: Checkout
     marker: str
     subject: Subject
-    ascend: str
+    upstream: str
+    package: str
 
     @cached_property
     def base(self) -> str:
@@ -160,23 +164,23 @@ class _Delivered:
         text = self.before(path)
         return sha256(text.encode("utf-8", "surrogateescape")) if text is not None else ""
 
-    def other_ascend(self, loaded: Sequence[tuple[str, str]]) -> str:
-        """Why the files of vllm-ascend among ``loaded`` (path, hash) are not its own; empty when they are.
+    def other_upstream(self, loaded: Sequence[tuple[str, str]]) -> str:
+        """Why the files of upstream's among ``loaded`` (path, hash) are not its own; empty when they are.
 
         What a build writes beside the sources is in no release.
         """
-        theirs = sorted({one for one in loaded if one[0].startswith(_ASCEND)})
+        theirs = sorted({one for one in loaded if one[0].startswith(f"{self.package}/")})
         if not theirs:
             return ""
         try:
-            tree = open_source(self.ascend)
+            tree = open_source(self.upstream)
             known = {name: sha256(tree.read(name).encode()) for name, _ in theirs if tree.exists(name)}
         except UpgradeError as error:
-            return f"{self.ascend} cannot be read, so nothing says that it ran: {error.what}"
+            return f"{self.upstream} cannot be read, so nothing says that it ran: {error.what}"
         other = next((name for name, digest in theirs if known.get(name, digest) != digest), "")
         if known and not other:
             return ""
-        return f"it ran another {other or _ASCEND} than {self.ascend} has"
+        return f"it ran another {other or f'{self.package}/'} than {self.upstream} has"
 
     def has(self, name: str, sha256: str) -> bool:
         """Whether that content of a file is what is delivered, as far as it is delivered here."""
@@ -197,7 +201,7 @@ def _objection(observed: Observed, delivered: _Delivered) -> str:
         return f"PYTHONPATH laid {', '.join(laid)} over the installation"
     loaded = [(name, one.sha256) for process in observed.processes for name, one in process.files.items()]
     other = next((name for name, digest in loaded if not delivered.has(name, digest)), "")
-    return f"it ran another {other} than is delivered" if other else delivered.other_ascend(loaded)
+    return f"it ran another {other} than is delivered" if other else delivered.other_upstream(loaded)
 
 
 def _parts(delivered: _Delivered, plan: Plan) -> Iterator[Part]:
@@ -208,6 +212,8 @@ def _parts(delivered: _Delivered, plan: Plan) -> Iterator[Part]:
     runners = {(one["path"], one["class"]) for one in plan.runners.values()}
     for path in sorted(delivered.subject.files):
         file = delivered.checkout.root / path
+        if is_aside(path):
+            continue
         before, is_code = delivered.before(path), path.endswith(".py")
         if not (is_code or _is_of_package(file, delivered.checkout.root)):
             continue

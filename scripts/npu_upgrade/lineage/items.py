@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from npu_upgrade.ground.files import sha256
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line of a file, and what it is to become."""
+
+    old: str
+    new: str
 
 
 @dataclass
@@ -15,7 +23,8 @@ class Item:
     ``kind`` says which (``conflict``, ``flag``, ``unresolved-name``, ...), ``title`` is one
     line, ``detail`` the texts. A ``blocking`` item keeps the plan from passing while it is
     open. ``state`` is ``open``, ``done`` or ``waived``, ``note`` is what a person said when closing it.
-    ``finding`` is the key of the audit's finding that it is, else empty.
+    ``finding`` is the key of the audit's finding that it is, else empty. ``changes`` are lines of the
+    file at ``path`` that change when the item is accepted.
     """
 
     id: str
@@ -27,6 +36,7 @@ class Item:
     state: str = "open"
     note: str = ""
     finding: str = ""
+    changes: list[Change] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -83,6 +83,11 @@ def package_of(tree: SourceTree) -> str:
     return packages[0]
 
 
+def is_aside(path: str) -> bool:
+    """Whether a file lies beside the package: tests, tools, documents."""
+    return path.partition("/")[0] in _ASIDE
+
+
 def distribution(package: str) -> str:
     """The name under which a package is published."""
     return package.replace("_", "-")

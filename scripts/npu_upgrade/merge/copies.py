@@ -28,6 +28,7 @@ from npu_upgrade.lineage.inference import is_copy, match
 from npu_upgrade.lineage.origins import Origins, taken_together
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Bases, MethodLineage
+from npu_upgrade.merge.answers import Answers
 from npu_upgrade.merge.runners import (
     MergedRunners,
     MethodOutcome,
@@ -44,10 +45,12 @@ from npu_upgrade.threeway.method import Context
 from npu_upgrade.threeway.pieces import Flag, Labels
 
 
-def merge_copies(origins: Origins, target: SourceTree, *, labels: Labels) -> MergedRunners:
+def merge_copies(
+    origins: Origins, target: SourceTree, *, labels: Labels, answers: Answers | None = None
+) -> MergedRunners:
     """Merge the copies of the target's project towards ``target``; nothing is written.
 
-    The side of ``origins`` holds the upstream that the downstream is on now.
+    The side of ``origins`` holds the upstream that the downstream is on now; ``answers`` are remembered ones.
     """
     side, package = origins.side, package_of(target)
     groups = [group for group in taken_together(origins.units) if group[0].upstream.startswith(f"{package}/")]
@@ -83,7 +86,7 @@ def merge_copies(origins: Origins, target: SourceTree, *, labels: Labels) -> Mer
             if entry.name not in module.units:
                 say(f"note: {path}: {entry.name} stands below a condition and stays as it is")
                 continue
-            outcome = _merged(entry, module.units[entry.name], upstream, bases, context)
+            outcome = _merged(entry, module.units[entry.name], upstream, bases, context, answers)
             result.methods.append(outcome)
             if outcome.merged and outcome.outcome != "unchanged":
                 texts[entry.name] = merged_text(outcome, labels)
@@ -143,12 +146,17 @@ def _never(target: SourceTree) -> Callable[[ast.expr], bool] | None:
 
 
 def _merged(
-    entry: MethodLineage, unit: Unit, upstream: _Target, bases: Bases, context: Context
+    entry: MethodLineage,
+    unit: Unit,
+    upstream: _Target,
+    bases: Bases,
+    context: Context,
+    answers: Answers | None,
 ) -> MethodOutcome:
     place = f"{bases.lineage.history.upstream.path}:{entry.upstream}"
     now = upstream.at(place)
     theirs = _under(entry.upstream, now.unit).source if now else None
-    outcome = merge_unit(entry, unit, theirs, bases, context)
+    outcome = merge_unit(entry, unit, theirs, bases, context, answers)
     if now and outcome.merged and f"{now.path}:{now.unit.qualname}" != place:
         reason = f"upstream has {place} as {now.path}:{now.unit.qualname} now"
         flag = Flag("followed", reason, "", "", "")

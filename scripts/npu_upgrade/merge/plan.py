@@ -174,7 +174,7 @@ _MARKS = {"open": "[ ]", "done": "[x]", "waived": "[-]"}
 def plan_markdown(plan: Mapping[str, Any]) -> str:
     """The whole plan as Markdown: versions, methods, what is left, decisions, imports."""
     versions = plan["versions"]
-    lines = [f"# NPU runner upgrade: {label(versions['omni'])} onto {label(versions['ascend'])}", ""]
+    lines = [f"# Upgrade: {label(versions['omni'])} onto {label(versions['ascend'])}", ""]
     lines += [
         f"- {role}: `{versions[role]['spec']}`" for role in ("omni", "base", "ascend") if versions.get(role)
     ]

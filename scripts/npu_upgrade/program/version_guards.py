@@ -26,7 +26,8 @@ _OPERATORS: dict[type[ast.cmpop], Callable[[Version, Version], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_VLLM_VERSION = {"vllm.__version__", "vllm_version", "VLLM_VERSION", "__vllm_version__", "vllm_ver"}
+_VERSIONS = ("{}.__version__", "{}_version", "__{}_version__", "{}_ver", "version('{}')")
+"""How the installed version of a package is written."""
 
 
 @dataclass(frozen=True)
@@ -53,33 +54,56 @@ def guards_in(tree: ast.AST) -> Iterator[Guard]:
             yield guard
 
 
-def guard_of(node: ast.expr) -> Guard | None:
+def guard_of(node: ast.expr, package: str = "vllm") -> Guard | None:
     """The condition that one expression is, None for any other expression."""
-    if isinstance(node, ast.Call) and last_name(node.func) == "vllm_version_is" and len(node.args) == 1:
+    asks = f"{package}_version_is"
+    if isinstance(node, ast.Call) and last_name(node.func) == asks and len(node.args) == 1:
         named = _version(node.args[0])
         return Guard(node, named, operator.eq) if named else None
     if not (isinstance(node, ast.Compare) and len(node.ops) == 1):
         return None
     compares = _OPERATORS.get(type(node.ops[0]))
     named = _parsed(node.comparators[0])
-    if compares is None or named is None or not _is_installed(node.left):
+    if compares is None or named is None or not _is_installed(node.left, package):
         return None
     return Guard(node, named, compares)
 
 
 def evaluate(test: ast.expr, vllm: Version) -> bool | None:
     """What a condition comes to with this vLLM; None where it asks for anything else too."""
+    return composed(test, lambda node: _holds(node, vllm))
+
+
+def composed(test: ast.expr, holds: Callable[[ast.expr], bool | None]) -> bool | None:
+    """What a condition of ``not``, ``and`` and ``or`` comes to, by what its parts do."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = evaluate(test.operand, vllm)
+        inner = composed(test.operand, holds)
         return None if inner is None else not inner
     if isinstance(test, ast.BoolOp):
-        parts = [evaluate(value, vllm) for value in test.values]
+        parts = [composed(value, holds) for value in test.values]
         decides = isinstance(test.op, ast.Or)
         if decides in parts:
             return decides
         return None if None in parts else not decides
-    guard = guard_of(test)
+    return holds(test)
+
+
+def _holds(node: ast.expr, vllm: Version) -> bool | None:
+    guard = guard_of(node)
     return guard.holds(vllm) if guard else None
+
+
+def settled(node: ast.expr, oldest: Version, package: str = "vllm") -> bool | None:
+    """What a condition on the version of ``package`` comes to with ``oldest`` and all that is newer.
+
+    None where that differs between them, and for any other expression.
+    """
+    guard = guard_of(node, package)
+    if guard is None or guard.version > oldest:
+        return None
+    if guard.version == oldest and guard.compares not in (operator.ge, operator.lt):
+        return None
+    return guard.holds(oldest)
 
 
 def version_of(text: str | None) -> Version | None:
@@ -90,13 +114,15 @@ def version_of(text: str | None) -> Version | None:
         return None
 
 
-def _is_installed(node: ast.expr) -> bool:
-    """Whether an expression is the installed vLLM's version, parsed."""
+def _is_installed(node: ast.expr, package: str) -> bool:
+    """Whether an expression is the installed version of a package, parsed."""
     if not (
         isinstance(node, ast.Call) and last_name(node.func) in ("Version", "parse") and len(node.args) == 1
     ):
         return False
-    return ast.unparse(node.args[0]) in _VLLM_VERSION
+    written = ast.unparse(node.args[0]).removeprefix("importlib.metadata.")
+    known = {form.format(package) for form in _VERSIONS}
+    return written in known or written == f"{package.upper()}_VERSION"
 
 
 def _parsed(node: ast.expr) -> Version | None:

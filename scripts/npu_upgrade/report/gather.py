@@ -26,9 +26,9 @@ MOST_ROWS = 300
 MOST_TEXT = 3000
 MOST_DIFF_ROWS = 6000  # on the whole page
 PAIRS = (
-    ("base", "theirs", "what vllm-ascend changed"),
-    ("ours", "result", "what became of vllm-omni's"),
-    ("theirs", "result", "vllm-ascend's beside the result"),
+    ("base", "theirs", "what upstream changed"),
+    ("ours", "result", "what became of ours"),
+    ("theirs", "result", "upstream's beside the result"),
 )
 
 
@@ -55,10 +55,11 @@ def _first(job: Job, walk: Walk, plan: dict[str, Any], more: list[Open]) -> Over
     came_from = f"{base} to " if known.get("base") else ""
     methods = rows_of(plan, "methods")
     moved = sum(one.get("outcome") != "unchanged" for one in methods)
-    why = f"{len(methods)} methods were copied from vllm-ascend {base}; it has changed {moved} of them since."
+    said = f"{len(methods)} methods were copied from {job.upstream} {base}"
+    why = f"{said}; it has changed {moved} of them since."
     return overview(
         walk,
-        f"vllm-omni {omni}: vllm-ascend {came_from}{ascend}",
+        f"{job.project} {omni}: {job.upstream} {came_from}{ascend}",
         why if methods else "Nothing is merged yet.",
         [_changed(job, path, methods) for path in paths],
         more,
