@@ -20,9 +20,10 @@ def play(plan: dict, run: dict) -> dict:
     """
     wanted = scenario(run["scenario"])
     stage = importlib.import_module(f"npu_emulator.dry_run.stages.{wanted.stage}")
-    folder = checkpoint(wanted.model, Path(plan["models"]))
     started = time.monotonic()
     try:
+        folder = checkpoint(wanted.model, Path(plan["models"]))
+        started = time.monotonic()
         running = stage.start(wanted, folder, options(wanted, run["tier"]))
     except engine.Absent as error:
         return {"absent": str(error), "seconds": time.monotonic() - started}

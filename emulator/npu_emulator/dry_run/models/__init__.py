@@ -59,14 +59,16 @@ def make(maker: str, target: Path) -> Path:
 
 
 def _of_release(maker: str, folder: Path) -> Path:
-    """A pipeline's checkpoint, made and answered by a process of its own."""
+    """A pipeline's checkpoint, made and answered by a process of its own; raises :class:`engine.Absent`."""
+    module = importlib.import_module(f"{__name__}.{maker}")
+    importlib.import_module(f"{__name__}.{PIPELINES}parts").offered(module.ARCHITECTURE, module.DEPLOY)
     asked = repr([one.probes for one in SCENARIOS if one.model == maker])
     made_of = (*map(importlib.metadata.version, _CLASSES), hashlib.sha256(asked.encode()).hexdigest()[:8])
     target = folder / "-".join((maker, *made_of))
     if not target.exists():
         command = [sys.executable, "-P", "-m", __name__, maker, str(target)]
         variables = {name: value for name, value in os.environ.items() if name != "NPU_EMULATOR_RECORD"}
-        if importlib.import_module(f"{__name__}.{maker}").WITHOUT_NPU:
+        if module.WITHOUT_NPU:
             variables["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
             del variables["NPU_EMULATOR_NATIVE"]
         done = subprocess.run(

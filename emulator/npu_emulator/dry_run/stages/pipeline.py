@@ -28,29 +28,25 @@ def start(wanted, folder, options):
     place = Path(os.environ[record.FOLDER])
     home = place / "home"  # vllm-omni keeps voices in the user's
     home.mkdir(exist_ok=True)
-    more = ["--deploy-config", _deployed(place, wanted.options)] if _module.DEPLOY else []
+    source = parts.offered(_module.ARCHITECTURE, _module.DEPLOY)
+    more = ["--deploy-config", _deployed(source, place, wanted.options)] if source else []
     command = [*COMMAND, str(folder), "--omni", *_module.OPTIONS, *more]
     return serve.launch(command, [], {"NPU_EMULATOR_MEMORY_MB": _MEMORY_MB, "HOME": str(home)})
 
 
-def _deployed(place: Path, options: dict) -> str:
+def _deployed(source: Path, place: Path, options: dict) -> str:
     """The release's own deploy file, with what the module makes smaller and each stage's ``options``."""
     import yaml
 
-    (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
-    for folder in ("deploy", "model_executor/stage_configs"):
-        path = Path(package, folder, _module.DEPLOY)
-        if path.is_file():
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            if base := content.pop("base_config", None):
-                content = yaml.safe_load((path.parent / base).read_text(encoding="utf-8")) | content
-            _module.reduce(content)
-            for stage in parts.stages(content):
-                stage.update(options)
-            target = place / _module.DEPLOY
-            target.write_text(yaml.safe_dump(content), encoding="utf-8")
-            return str(target)
-    raise engine.Absent(f"vllm-omni has no deploy file {_module.DEPLOY}")
+    content = yaml.safe_load(source.read_text(encoding="utf-8"))
+    if base := content.pop("base_config", None):
+        content = yaml.safe_load((source.parent / base).read_text(encoding="utf-8")) | content
+    _module.reduce(content)
+    for stage in parts.stages(content):
+        stage.update(options)
+    target = place / source.name
+    target.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return str(target)
 
 
 def run(running, probe, prefix="", prompts=None):

@@ -16,6 +16,7 @@ from npu_emulator.dry_run import engine, server
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
+ARCHITECTURE = "MiniCPMO"
 OPTIONS = ("--trust-remote-code",)
 DEPLOY = "minicpmo_4_5_turn.yaml"
 WORKERS = ("ar", "generation")
@@ -199,7 +200,7 @@ def _remote_code(folder: Path) -> None:
     }
     write_json(folder / "preprocessor_config.json", processor)
     config = {
-        "architectures": ["MiniCPMO"],
+        "architectures": [ARCHITECTURE],
         "auto_map": classes,
         "model_type": "minicpmo",
         "version": "4.5",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
 import json
 import math
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from npu_emulator.dry_run.catalogue import Probe, scenario
-from npu_emulator.dry_run.engine import Output
+from npu_emulator.dry_run.engine import Absent, Output
 from npu_emulator.dry_run.models.files import write_json
 
 EXPECTED = "expected.tensors"  # no weights: a loader takes every file of their kind
@@ -192,6 +193,21 @@ def expected(folder: Path, probe: Probe, index: int) -> dict:
     path, start = folder / EXPECTED, _key(probe, index, "")
     known = load_file(path) if path.is_file() else {}
     return {name.removeprefix(start): one for name, one in known.items() if name.startswith(start)}
+
+
+def offered(architecture: str, deploy: str) -> Path | None:
+    """The release's own file ``deploy``; raises :class:`Absent` without it or a mention of the architecture."""
+    (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
+    quoted = f'"{architecture}"'.encode()
+    if not any(quoted in path.read_bytes() for path in Path(package).rglob("*.py")):
+        raise Absent(f"vllm-omni knows no model {architecture}")
+    if not deploy:
+        return None
+    for folder in ("deploy", "model_executor/stage_configs"):
+        path = Path(package, folder, deploy)
+        if path.is_file():
+            return path
+    raise Absent(f"vllm-omni has no deploy file {deploy}")
 
 
 def reduce(deploy: dict, most: tuple[int, ...], share: tuple[float, ...]) -> None:

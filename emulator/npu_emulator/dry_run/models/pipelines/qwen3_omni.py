@@ -14,6 +14,7 @@ from npu_emulator.dry_run import engine, server
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
+ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
 OPTIONS = ()
 DEPLOY = "qwen3_omni_moe.yaml"
 WORKERS = ("ar", "generation")  # the kinds
@@ -215,7 +216,7 @@ def _config():
         tts_eos_token_id=_SPECIAL["<tts_text_eod>"],
         **{f"{role}_token_id": number for role, number in _ROLES.items()},
     )
-    config.architectures = ["Qwen3OmniMoeForConditionalGeneration"]
+    config.architectures = [ARCHITECTURE]
     return config
 
 

@@ -14,6 +14,7 @@ from npu_emulator.dry_run import engine, server
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
+ARCHITECTURE = "Qwen3TTSForConditionalGeneration"
 OPTIONS = ()
 DEPLOY = "qwen3_tts.yaml"
 WORKERS = ("ar", "generation")
@@ -183,7 +184,7 @@ def _talker(folder: Path) -> None:
         "sample_rate": 24000,
     }
     config = {
-        "architectures": ["Qwen3TTSForConditionalGeneration"],
+        "architectures": [ARCHITECTURE],
         "model_type": "qwen3_tts",
         "dtype": "bfloat16",
         "torch_dtype": "bfloat16",

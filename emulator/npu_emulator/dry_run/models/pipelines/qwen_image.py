@@ -10,6 +10,7 @@ from npu_emulator.dry_run import engine, server
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
+ARCHITECTURE = "QwenImagePipeline"
 # in float32: vllm-omni's text encoder keeps the checkpoint's dtype, and rounding would hide what is wrong
 OPTIONS = ("--dtype", "float32", "--enforce-eager")
 DEPLOY = ""
@@ -100,7 +101,7 @@ def make(folder: Path) -> None:
     scheduler.save_pretrained(folder / "scheduler")
     parts.tokenizer(folder / "tokenizer", _SPECIAL, eos_token="<|im_end|>")
     index = {
-        "_class_name": "QwenImagePipeline",
+        "_class_name": ARCHITECTURE,
         "_diffusers_version": diffusers.__version__,
         "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
         "text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"],
@@ -111,7 +112,7 @@ def make(folder: Path) -> None:
     write_json(folder / "model_index.json", index)
     drawn = parts.by_diffusers(
         folder,
-        "QwenImagePipeline",
+        ARCHITECTURE,
         negative_prompt=" ",
         true_cfg_scale=_GUIDANCE,
         height=_SIZE,

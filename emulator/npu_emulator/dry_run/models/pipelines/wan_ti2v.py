@@ -14,6 +14,7 @@ from npu_emulator.dry_run import engine, server
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
+ARCHITECTURE = "WanPipeline"
 OPTIONS = ("--dtype", "float32", "--enforce-eager")
 DEPLOY = ""
 WORKERS = ()
@@ -82,7 +83,7 @@ def make(folder: Path) -> None:
     scheduler.save_pretrained(folder / "scheduler")
     _tokenizer(folder / "tokenizer")
     index = {
-        "_class_name": "WanPipeline",
+        "_class_name": ARCHITECTURE,
         "_diffusers_version": diffusers.__version__,
         "boundary_ratio": None,
         "expand_timesteps": True,
@@ -96,7 +97,7 @@ def make(folder: Path) -> None:
     write_json(folder / "model_index.json", index)
     drawn = parts.by_diffusers(
         folder,
-        "WanPipeline",
+        ARCHITECTURE,
         negative_prompt="",
         height=_SIZE,
         width=_SIZE,
