@@ -196,7 +196,7 @@ def expected(folder: Path, probe: Probe, index: int) -> dict:
 
 
 def offered(architecture: str, deploy: str) -> Path | None:
-    """The release's own file ``deploy``; raises :class:`Absent` without it or a mention of the architecture."""
+    """The release's own file ``deploy``; raises :class:`Absent` without it, or without the architecture."""
     (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
     quoted = f'"{architecture}"'.encode()
     if not any(quoted in path.read_bytes() for path in Path(package).rglob("*.py")):
