@@ -62,3 +62,9 @@ def test_a_mention_is_a_line_with_the_whole_word(tmp_path: Path) -> None:
     assert next(mentions.of("limit")).line == 1
     assert [(one.path, one.line, one.text) for one in mentions.of("limit")] == lines
     assert [path for path, _ in files_with(program, "vllm", "limit")] == [ONE, TWO]
+
+
+def test_an_empty_text_is_in_every_file_and_nothing_in_a_package_that_is_gone(tmp_path: Path) -> None:
+    program = Program({"vllm": tree_of(tmp_path / "tree", **{ONE: "count = 1\n"})})
+    assert [path for path, _ in files_with(program, "vllm", "")] == ["vllm/__init__.py", ONE]
+    assert list(files_with(program, "other", "count")) == []

@@ -366,8 +366,10 @@ class Program:
         if self._beneath and package in self._beneath.trees:
             return self._beneath.holding(package, word)
         if (package, word) not in self._holding:
-            paths = (path for path in self.words(package).holding(word) if path.startswith(f"{package}/"))
-            self._holding[package, word] = [path for path in paths if word in self.text(path)]
+            found = self.paths(package)
+            if found and word:
+                found = sorted({*found} & {*self.words(package).holding(word)})
+            self._holding[package, word] = [path for path in found if word in self.text(path)]
         return self._holding[package, word]
 
     def words(self, package: str) -> Words:
