@@ -277,7 +277,7 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
     assert "@all" not in body
     assert "<script>alert" not in page
     assert 'class="broken"' in page
-    assert 'class="state broken">1 open items of 1 changes.' in page
+    assert 'class="state broken">1 open item of 1 change.' in page
     assert "OmniNPUModelRunner.run" in page
 
 
