@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run in the interpreter
 
 from tests.emulator.operators import random, refused, uncovered  # noqa: E402
 
-from npu_emulator.operators.quantisation import npu_dynamic_quant, npu_quantize  # noqa: E402
+from npu_emulator.operators.quantisation import npu_dynamic_quant, npu_quant_matmul, npu_quantize  # noqa: E402
 
 ROWS, SIZE = 3, 8
 
@@ -86,3 +86,73 @@ def test_given_scales_refuse():
         npu_quantize(values(), torch.ones(SIZE), torch.ones(1), torch.qint8, -1)
     with refused("scales is one of"):
         npu_quantize(values(), torch.ones(SIZE, dtype=torch.float16), None, torch.qint8, -1)
+
+
+COLUMNS = 5
+
+
+def integers(*shape, seed=3):
+    return torch.randint(-127, 128, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int8)
+
+
+def test_a_product_of_integers_is_scaled_by_column_and_row():
+    x, weight = integers(ROWS, SIZE), integers(SIZE, COLUMNS, seed=4)
+    scale, rows = random(COLUMNS, seed=5).abs(), random(ROWS, seed=6).abs()
+    bias = random(COLUMNS, seed=7)
+    result = npu_quant_matmul(x, weight, scale, pertoken_scale=rows, bias=bias, output_dtype=torch.bfloat16)
+    for row in range(ROWS):
+        for column in range(COLUMNS):
+            product = sum(int(x[row, at]) * int(weight[at, column]) for at in range(SIZE))
+            expected = product * float(scale[column]) * float(rows[row]) + float(bias[column])
+            assert float(result[row, column]) == pytest.approx(expected, rel=1e-2)
+    assert result.dtype == torch.bfloat16
+
+
+def test_a_bias_of_integers_is_scaled_too():
+    x, weight, bias = (
+        integers(ROWS, SIZE),
+        integers(SIZE, COLUMNS, seed=4),
+        torch.arange(5, dtype=torch.int32),
+    )
+    scale = torch.full((1,), 0.25)
+    plain = npu_quant_matmul(x, weight, scale, output_dtype=torch.int32)
+    assert torch.equal(plain, x.int() @ weight.int())
+    result = npu_quant_matmul(x, weight, scale, bias=bias, output_dtype=torch.float16)
+    torch.testing.assert_close(result, ((plain + bias) * 0.25).half())
+
+
+def test_a_product_in_int8_is_rounded_and_kept_in_range():
+    x, weight = integers(ROWS, SIZE), integers(SIZE, COLUMNS, seed=4)
+    result = npu_quant_matmul(x, weight, torch.ones(1), offset=torch.full((1,), 3.0))
+    assert torch.equal(result, (x.int() @ weight.int() + 3).clamp(-128, 127).to(torch.int8))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"x2": integers(SIZE + 1, COLUMNS)}, "8 columns, x2 9 rows"),
+        ({"scale": torch.ones(COLUMNS - 1)}, "scale is"),
+        (
+            {"scale": torch.ones(COLUMNS, dtype=torch.bfloat16), "output_dtype": torch.float16},
+            "scale is one of",
+        ),
+        ({"output_dtype": torch.float32}, "output_dtype is"),
+        ({"offset": torch.ones(1)}, "offset is float32"),
+        ({"pertoken_scale": torch.ones(ROWS + 1)}, "pertoken_scale is"),
+        ({"pertoken_scale": torch.ones(ROWS), "output_dtype": torch.int32}, "pertoken_scale is float32"),
+        ({"bias": torch.ones(COLUMNS), "output_dtype": torch.int32}, "bias is one of"),
+        ({"bias": torch.ones(COLUMNS + 1)}, "bias is"),
+    ],
+)
+def test_a_product_refuses(options, text):
+    given = {"x1": integers(ROWS, SIZE), "x2": integers(SIZE, COLUMNS), "scale": torch.ones(COLUMNS)}
+    with refused(text):
+        npu_quant_matmul(**given | {"output_dtype": torch.bfloat16} | options)
+
+
+def test_packed_scales_and_blocks_have_no_reference():
+    given = (integers(ROWS, SIZE), integers(SIZE, COLUMNS))
+    with uncovered("int64"):
+        npu_quant_matmul(*given, torch.ones(COLUMNS, dtype=torch.int64))
+    with uncovered("group_sizes"):
+        npu_quant_matmul(*given, torch.ones(COLUMNS), group_sizes=[1, 1, 32])

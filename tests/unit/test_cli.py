@@ -191,11 +191,16 @@ def test_a_defect_is_told_from_a_failed_step(command, capsys):
     assert "Traceback" in err
 
 
-def test_interrupt(command, capsys):
+def test_an_interrupted_command_names_itself_as_the_next(command, capsys):
     def run(args):
         raise KeyboardInterrupt
 
     assert command(run)("tiny") == 130
+    out, err = capsys.readouterr()
+    assert json.loads(out)["verdict"] == "INTERRUPTED"
+    assert json.loads(out)["next"].endswith(" tiny")
+    assert err == "interrupted: nothing is half-written; repeat the command to go on\n"
+    assert command(run)("tiny", "--format", "text") == 130
     assert capsys.readouterr().out == ""
 
 

@@ -152,7 +152,12 @@ def test_what_is_open_is_named_in_the_scaffold_until_it_is_decided(adapt, tmp_pa
     code, error = adapt("plan", folder, "--decide", "riple=ignore")
     assert (code, error["error"]) == (2, "the plan asks nothing about riple")
     assert error["expected"] == "one of: model.layers.*.lattice"  # the other question is answered
-    assert "riple" not in json.loads(Path(".npu-upgrade/adapt/m/plan.json").read_text())["answers"]
+    code, error = adapt("plan", folder, "--decide", "family=LlamaForCausal")
+    assert (code, error["error"]) == (2, "no family is called LlamaForCausal")
+    assert "LlamaForCausalLM" in error["expected"]
+    assert {"riple", "family"}.isdisjoint(
+        json.loads(Path(".npu-upgrade/adapt/m/plan.json").read_text())["answers"]
+    )
     code, value = adapt(
         "plan", folder, "--decide", "ripple=ignore", "--decide", "model.layers.*.lattice=drop"
     )

@@ -54,6 +54,11 @@ def test_the_root_cause_of_each_fixture(id: str) -> None:
     assert name(explain(read(FOLDER / f"{id}.log"))) == id
 
 
+def test_a_kernel_that_names_a_type_of_triton_fails_as_one_that_is_started_does() -> None:
+    said = f"{WORKER}AttributeError: module 'triton.language' has no attribute 'bfloat16'"
+    assert root([said]) == "kernel-without-triton"
+
+
 def test_what_is_tried_after_a_layout_that_the_npu_lacks() -> None:
     found = explain(read(FOLDER / "non-contiguous-operator.log")).first
     assert found is not None

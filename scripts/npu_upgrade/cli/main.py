@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from npu_upgrade.cli.calls import counted, workspace_of
 from npu_upgrade.cli.programs import ADAPT, HELP, UPGRADE
-from npu_upgrade.ground.command import called_here, note
+from npu_upgrade.ground.command import Command, called_here, note
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
 from npu_upgrade.ground.files import json_text, sha256, shown_json, write_atomic
 from npu_upgrade.ground.paths import cache_root
@@ -126,7 +126,14 @@ def _run(prog: str, summary: str, names: Sequence[str], argv: list[str]) -> int:
     except UpgradeError as error:
         return report(error, as_text=as_text)
     except KeyboardInterrupt:
-        print("interrupted: nothing is half-written; repeat the command to go on", file=sys.stderr)
+        said = "interrupted: nothing is half-written; repeat the command to go on"
+        print(said, file=sys.stderr)
+        if not as_text:
+            print(
+                shown_json(
+                    {"verdict": "INTERRUPTED", "summary": said, "next": str(Command.of([prog, *argv]))}
+                )
+            )
         return 130
     except BrokenPipeError:
         raise

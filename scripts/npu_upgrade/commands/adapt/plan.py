@@ -11,6 +11,7 @@ inconsistent and has to be put right first; INCONCLUSIVE as in analyze.
 from __future__ import annotations
 
 import argparse
+import difflib
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,6 +182,14 @@ def _check_answers(args: argparse.Namespace, like: Likeness, found: Analysis) ->
         strange = flat(found.config.raw).keys() - {*family.keys, *family.sizes}
         known |= {*like.weights, *like.open, *strange}
     for name, answer in args.decide:
+        if name == "family" and answer not in families():
+            near = difflib.get_close_matches(answer, families(), n=3, cutoff=0.3)
+            raise BadInput(
+                f"no family is called {answer}",
+                expected="an architecture that a scaffold can be made like"
+                + (f", for instance: {', '.join(near)}" if near else ""),
+                try_=f"--decide 'family={next(iter(near), min(families()))}'",
+            )
         if name not in known:
             open_ = [*(one.id for one in like.questions), *like.open]
             raise BadInput(
