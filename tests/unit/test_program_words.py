@@ -43,6 +43,13 @@ def test_words_follow_the_edits_of_a_folder(tmp_path: Path) -> None:
     assert after.holding("ount") == [NEW]
 
 
+def test_a_text_of_several_words_is_looked_for_where_all_of_them_are(tmp_path: Path) -> None:
+    texts = {ONE: "from vllm.sub import new\n", TWO: "import vllm\nsub = vllm\n", NEW: "sub = 1\n"}
+    tree = tree_of(tmp_path / "tree", **texts)
+    assert Words(tree).holding("vllm.sub") == [ONE, TWO]
+    assert Program({"vllm": tree}).holding("vllm", "vllm.sub") == [ONE]
+
+
 def test_words_of_a_tree_with_texts_laid_over_it(tmp_path: Path) -> None:
     below = tree_of(tmp_path / "tree", **{ONE: "count = 1\n", TWO: "total = count\n"})
     over = Words(overlay(below, {ONE: "other = 1\n", TWO: None, NEW: "count = total\n"}))

@@ -10,6 +10,7 @@ from sources_kit import SOURCES, commit, git, html, link, sdist, sha, wheel
 
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources import archives
+from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.spec import Spec
 from npu_upgrade.sources.tree import open_source
 
@@ -112,6 +113,16 @@ def test_a_branch_is_recorded_as_its_commit(tmp_path):
     assert tagged.date.isoformat() == "2026-01-02T03:04:05+00:00"
     assert not tagged.exists("new.py")
     assert open_source(tree.spec).identity() | {"requested": ""} == tree.identity() | {"requested": ""}
+
+
+def test_many_files_of_a_commit_are_read_with_few_calls_of_git(tmp_path, monkeypatch):
+    texts = {f"vllm/m{number}.py": f"A = {number}\n" for number in range(60)}
+    commit(tmp_path, texts)
+    tree = open_source(f"git:{tmp_path}@HEAD")
+    calls, real = [], Repo._git
+    monkeypatch.setattr(Repo, "_git", lambda *args, **named: (calls.append(args), real(*args, **named))[1])
+    assert {path: tree.read(path) for path in texts} == texts
+    assert len(calls) < 30
 
 
 def test_a_checkout_tells_its_commit_and_whether_it_is_dirty(tmp_path):

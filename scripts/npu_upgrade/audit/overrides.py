@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name, walk
+from npu_upgrade.ground.held import held
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import ClassSymbol, File, Method
 from npu_upgrade.program.scope import Scope, scope_of
@@ -96,10 +97,18 @@ def functions_of(file: File) -> Iterator[Scope]:
 
 def users_of(world: World) -> Iterator[Scope]:
     """The functions of the project's other files that name a package of the audited ones."""
+    for file in _users(world) if world.of_omni else ():
+        yield from functions_of(file)
+
+
+@held
+def _users(world: World) -> list[File]:
+    """The files that name a package of the audited ones, which are none of these."""
+    program, top = world.program, world.side.project.package
     audited = {file.path for file in world.files}
-    packages = {path.rpartition("/")[0].replace("/", ".") for path in audited} - {world.side.project.package}
-    named = re.compile("|".join(rf"\b{re.escape(package)}\b" for package in sorted(packages)) or "$^")
-    for path in world.program.paths(world.side.project.package) if world.of_omni else ():
-        if path not in audited and named.search(world.program.text(path)):
-            file = world.program.file(path)
-            yield from functions_of(file) if file else ()
+    packages = {path.rpartition("/")[0].replace("/", ".") for path in audited} - {top}
+    outer = [one for one in packages if not any(one.startswith(f"{other}.") for other in packages)]
+    named = re.compile("|".join(rf"\b{re.escape(package)}\b" for package in sorted(outer)) or "$^")
+    holding = {path for package in outer for path in program.holding(top, package)} - audited
+    found = (path for path in sorted(holding) if named.search(program.text(path)))
+    return [file for path in found if (file := program.file(path))]

@@ -369,7 +369,9 @@ class Program:
             found = self.paths(package)
             if found and word:
                 found = sorted({*found} & {*self.words(package).holding(word)})
-            self._holding[package, word] = [path for path in found if word in self.text(path)]
+            if not word.isidentifier():  # a part of one word is told by the words alone
+                found = [path for path in found if word in self.text(path)]
+            self._holding[package, word] = found
         return self._holding[package, word]
 
     def words(self, package: str) -> Words:

@@ -44,9 +44,12 @@ class Words:
         return sorted(self._of([word]))
 
     def holding(self, text: str) -> list[str]:
-        """The paths of the files that may hold a text, as a part of a word too, in order."""
-        part = max(_WORD.findall(text), key=len)
-        return sorted(self._of(self._with(part)))
+        """The paths of the files that have all words of a text, each as a part of a word too, in order."""
+        return sorted(set.intersection(*map(self._having, _WORD.findall(text))))
+
+    @held
+    def _having(self, part: str) -> set[str]:
+        return self._of(self._with(part))
 
     def _of(self, words: Iterable[str]) -> set[str]:
         words = list(words)

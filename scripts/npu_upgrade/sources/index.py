@@ -6,6 +6,7 @@ Pages are kept for ten minutes, and used past that when the network is down.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from collections import defaultdict
@@ -271,7 +272,8 @@ def _files_on(index: Index, project: str) -> list[ReleaseFile]:
     cache = cache_root() / "index" / f"{sha256(url)}.json"
     stored = None
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        stored = msgspec.json.decode(cache.read_bytes(), type=_Page)
+        state = cache.stat()
+        stored = _page(cache, (state.st_ino, state.st_mtime_ns, state.st_size))
     if stored and 0 <= time.time() - stored.checked < FRESH_SECONDS:
         return stored.files
     try:
@@ -286,6 +288,11 @@ def _files_on(index: Index, project: str) -> list[ReleaseFile]:
         return stored.files
     write_atomic(cache, msgspec.json.encode(_Page(time.time(), time.time(), files)))
     return files
+
+
+@functools.lru_cache(maxsize=16)
+def _page(cache: Path, _state: tuple[int, ...]) -> _Page:
+    return msgspec.json.decode(cache.read_bytes(), type=_Page)
 
 
 def _local_files(url: str, project: str) -> list[ReleaseFile]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +24,7 @@ from npu_upgrade.sources.spec import Spec, parse_spec
 
 PACKAGES = {"vllm_ascend": "vllm-ascend", "vllm_omni": "vllm-omni", "vllm": "vllm"}
 Paths = list[str]  # SourceTree.list hides the builtin inside the class
+_SINGLY = 20  # so many files of a commit are read one by one, then its Python at once
 _SKIPPED = {".git", "__pycache__", ".npu-upgrade"}
 
 
@@ -126,6 +129,14 @@ def tree_at(repo: Repo, sha: str, requested: str = "") -> SourceTree:
     """The tree of a commit; trees of one ``repo`` share what was read."""
     date, tags = repo.describe(sha)
     blobs = cache(lambda: repo.files(sha))  # listed on first use
+    asked = itertools.count()
+
+    def data(path: str) -> bytes:
+        if next(asked) == _SINGLY:
+            with contextlib.suppress(UpgradeError):  # a clone may lack what nobody asks for
+                repo.keep(blob for name, blob in blobs().items() if name.endswith(".py"))
+        return repo.blob(blobs()[path])
+
     spec = str(Spec("git", path=str(repo.path), ref=sha))
     tree = SourceTree(
         spec=spec,
@@ -134,7 +145,7 @@ def tree_at(repo: Repo, sha: str, requested: str = "") -> SourceTree:
         sha=sha,
         date=date,
         _has=lambda path: path in blobs(),
-        _bytes=lambda path: repo.blob(blobs()[path]),
+        _bytes=data,
         _paths=lambda prefix: below(blobs(), prefix),
         _many=lambda paths: repo.blobs_of(blobs(), paths),
     )
@@ -247,7 +258,8 @@ def overlay(tree: SourceTree, texts: Mapping[str, str | None]) -> SourceTree:
         return below(sorted({*tree.list(), *texts} - gone), prefix)
 
     def data(path: str) -> bytes:
-        return many([path])[path]
+        text = texts.get(path)
+        return tree._bytes(path) if text is None else text.encode()
 
     def many(paths: Sequence[str]) -> dict[str, bytes]:
         new = {path: text.encode() for path, text in texts.items() if text is not None}
