@@ -82,6 +82,13 @@ def test_finds_definitions_and_imports(trees: Program) -> None:
     assert imports_binding(trees, "pkg", "dumps") == [Import("json", "dumps")] * 2
 
 
+@pytest.mark.parametrize("line", ["from . import t", "from .\\\n  import t", "from pkg.low import t"])
+def test_an_importer_need_not_name_the_package(trees: Program, line: str) -> None:
+    texts = {"pkg/low/__init__.py": "t = 1\n", "pkg/low/mod.py": f"{line}\n", "pkg/other.py": "t = 2\n"}
+    changed = Program({"pkg": overlay(trees.trees["pkg"], texts)})
+    assert importers(changed, Import("pkg.low", "t")) == ["pkg/low/mod.py"]
+
+
 def test_texts_stand_for_files_of_the_tree(trees: Program) -> None:
     texts = {"pkg/a.py": "def g(): ...\n\ndef h(): ...\n"}
     changed = Program({"pkg": overlay(trees.trees["pkg"], texts)})

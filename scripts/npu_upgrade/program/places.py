@@ -16,6 +16,8 @@ from npu_upgrade.program.program import File, Program
 
 _MOST = 4
 _SIMILAR = 0.75
+_FROM_DOTS = re.compile(r"\bfrom[\s\\]+[.\s\\]+import\b")
+"""An import from a package that does not name it."""
 
 
 def definitions(program: Program, package: str, name: str) -> list[str]:
@@ -27,9 +29,10 @@ def definitions(program: Program, package: str, name: str) -> list[str]:
 
 def importers(program: Program, item: Import) -> list[str]:
     """The files of a module's package that import the same from it."""
-    package = item.module.partition(".")[0]
+    package, last = item.module.partition(".")[0], item.module.rpartition(".")[2]
     files = files_with(program, package, item.name or "")
-    return [path for path, text in files if _imports(text, path, item)]
+    named = ((path, text) for path, text in files if last in text or _FROM_DOTS.search(text))
+    return [path for path, text in named if _imports(text, path, item)]
 
 
 def imports_binding(program: Program, package: str, name: str) -> list[Import]:
