@@ -24,6 +24,7 @@ from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.commands.port_places import Place, find_place
 from npu_upgrade.commands.port_text import brief_data, hunk_data, survey_text
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import read_object, write_json
@@ -65,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """See the epilog of the help for the verdicts."""
+    with no_collector(last=True):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> Result:
     _check_usage(args)
     _take_from_job(args)
     asking = bool(args.apply or args.group or args.top)

@@ -115,7 +115,7 @@ def _kept_as(npu: NpuSide, new: GpuSide, upstream: frozenset[str]) -> Path:
 
 
 def _find(npu: NpuSide, new: GpuSide, upstream: frozenset[str]) -> tuple[Since | None, list[Step]]:
-    sides = _from_nearest(_older_sides(npu.side, new.tree), npu)
+    sides = _from_nearest(_older_sides(npu, new.tree), npu)
     steps: list[Step] = []
     later = next(sides, None)
     while later is not None and len(steps) < MOST_STEPS:
@@ -125,7 +125,7 @@ def _find(npu: NpuSide, new: GpuSide, upstream: frozenset[str]) -> tuple[Since |
         step = _step(later, earlier, npu, upstream)
         steps.append(step)
         if step.changed >= FEWEST and step.share >= SHARE:
-            return Since(later, earlier, steps), steps
+            return Since(later.side(npu.side), earlier.side(npu.side), steps), steps
         later = earlier
     return None, steps
 
@@ -140,18 +140,56 @@ def check_order(since: SourceTree, new: SourceTree) -> None:
         )
 
 
-def _older_sides(side: Downstream, new: SourceTree) -> Iterator[GpuSide]:
-    """The GPU sides of the releases before ``new`` and not after the tree of ``side``, newest first."""
-    project = side.project.name
-    for release in _older(releases_of(project), side.tree, new):
+_Keys = dict[str, dict[str, list[str]]]  # kind of runner -> unit -> its statements
+
+
+class _Released(msgspec.Struct):
+    """The statements of both sides of a release; ``gpu`` is None where its GPU runners have another place."""
+
+    version: str
+    spec: str
+    gpu: _Keys | None
+    npu: _Keys
+
+    def side(self, side: Downstream) -> GpuSide:
+        """Its GPU side itself."""
+        return read_gpu_side(open_source(self.spec), side)
+
+
+def _older_sides(npu: NpuSide, new: SourceTree) -> Iterator[_Released]:
+    """The releases before ``new`` and not after the tree of the NPU side, newest first."""
+    project = npu.side.project.name
+    words = [repr(npu.runners), npu.side.class_names, npu.upstream.class_name]
+    words += [code_digest("port", "lineage", "code")]
+    for release in _older(releases_of(project), npu.side.tree, new):
         say(f"looking at the GPU side of {project} {release.version}")
-        try:
-            yield read_gpu_side(open_source(f"pypi:{project}=={release.version}"), side)
-        except BadInput:  # a release from before the GPU runners had their present place
+        # what was published does not change
+        content = msgspec.json.encode([project, release.version, [one.hashes for one in release.files], words])
+        place = cache_root() / "sides" / f"{sha256(content)[:24]}.json"
+        found = kept(place, _Released) or keep(place, _read_release(project, release, npu))
+        if found.gpu is None:
             return
+        yield found
 
 
-def _from_nearest(sides: Iterator[GpuSide], npu: NpuSide) -> Iterator[GpuSide]:
+def _read_release(project: str, release: Release, npu: NpuSide) -> _Released:
+    spec = f"pypi:{project}=={release.version}"
+    tree = open_source(spec)
+    try:
+        side = read_gpu_side(tree, npu.side)
+    except BadInput:  # a release from before the GPU runners had their present place
+        return _Released(release.version, spec, None, {})
+    return _Released(release.version, spec, _keys_of(side.modules), _keys_of(_npu_modules(side, npu)))
+
+
+def _keys_of(modules: Mapping[str, Module]) -> _Keys:
+    return {
+        kind: {name: [s.key for s in statements(unit)] for name, unit in module.units.items()}
+        for kind, module in modules.items()
+    }
+
+
+def _from_nearest(sides: Iterator[_Released], npu: NpuSide) -> Iterator[_Released]:
     """The sides without those of releases whose NPU runners are further on than these.
 
     Releases bring their NPU side along: the nearer it is to this one, the nearer are their dates.
@@ -167,18 +205,15 @@ def _from_nearest(sides: Iterator[GpuSide], npu: NpuSide) -> Iterator[GpuSide]:
     yield from (*nearest, *sides)
 
 
-def _apart(side: GpuSide, npu: NpuSide) -> int:
+def _apart(side: _Released, npu: NpuSide) -> int:
     """How many statements the NPU runners of a release's tree and these do not have in common."""
-    there, here = (_counted(modules) for modules in (_npu_modules(side, npu), npu.modules))
+    there, here = _counted(side.npu), _counted(_keys_of(npu.modules))
     return ((there - here) | (here - there)).total()
 
 
-def _counted(modules: Mapping[str, Module]) -> Counter[tuple[str, str, str]]:
+def _counted(keys: _Keys) -> Counter[tuple[str, str, str]]:
     return Counter(
-        (kind, name, s.key)
-        for kind, module in modules.items()
-        for name, unit in module.units.items()
-        for s in statements(unit)
+        (kind, name, key) for kind, units in keys.items() for name, found in units.items() for key in found
     )
 
 
@@ -199,23 +234,22 @@ def _older(releases: Sequence[Release], omni: SourceTree, new: SourceTree) -> li
     return sorted(usable, key=lambda release: Number(release.version), reverse=True)
 
 
-def _step(later: GpuSide, earlier: GpuSide, npu: NpuSide, upstream: frozenset[str]) -> Step:
-    own = set(_counted(npu.modules))
+def _step(later: _Released, earlier: _Released, npu: NpuSide, upstream: frozenset[str]) -> Step:
+    own = set(_counted(_keys_of(npu.modules)))
     units = [(kind, name) for kind, module in npu.modules.items() for name in module.units]
     after, before = (_facts(side, units, upstream) for side in (later, earlier))
     gained, dropped = after - before, before - after
-    had, has = (_counted(_npu_modules(side, npu)) for side in (earlier, later))
+    had, has = (_counted(side.npu) for side in (earlier, later))
     if had == has:  # nobody followed it then: what the NPU side never had shows nothing
         dropped &= set(had)
-    name = later.tree.version or later.tree.spec
-    return Step(name, len(gained) + len(dropped), len(gained & own) + len(dropped - own))
+    return Step(later.version, len(gained) + len(dropped), len(gained & own) + len(dropped - own))
 
 
-def _facts(side: GpuSide, units: Sequence[tuple[str, str]], upstream: frozenset[str]) -> _Facts:
+def _facts(side: _Released, units: Sequence[tuple[str, str]], upstream: frozenset[str]) -> _Facts:
     """The telling statements of omni's own in the units that the NPU side has too."""
     return {
-        (kind, name, s.key)
+        (kind, name, key)
         for kind, name in units
-        for s in statements(side.unit(kind, name))
-        if weight(s.key) > TELLING and s.key not in upstream
+        for key in (side.gpu or {})[kind].get(name, ())
+        if key not in upstream and weight(key) > TELLING
     }
