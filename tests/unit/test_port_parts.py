@@ -17,6 +17,7 @@ from npu_upgrade.code.module import add_base, parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.lineage.dialect import is_device_bound, translate
 from npu_upgrade.lineage.downstream import omni_side
+from npu_upgrade.port import correspondence
 from npu_upgrade.port.apply import add_method
 from npu_upgrade.port.correspondence import find_since
 from npu_upgrade.port.driven import Upstream
@@ -281,6 +282,22 @@ def test_the_newest_release_that_shows(
     since, looked = since_of(tmp_path, gpu_ar(*range(30)), npu_ar(*range(held)))
     assert since == expected
     assert "0.5.0" not in looked, "the new side itself is no answer"
+
+
+@pytest.mark.usefixtures("clean_machine")
+def test_after_an_edit_the_runners_of_releases_are_known(
+    tmp_path: Path,
+    server: Server,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
+    publish_omni(server, {f"0.{n}.0": (gpu_ar(*range(10 * n - 20)), NPU_AR) for n in range(2, 6)})
+    gpu = gpu_ar(*range(30))
+    assert since_of(tmp_path, gpu, npu_ar(*range(20)))[0] == "0.4.0"
+    read: list[str] = []
+    monkeypatch.setattr(correspondence, "_read_release", lambda _, release, __: read.append(release.version))
+    assert since_of(tmp_path, gpu, npu_ar(*range(10)))[0] == "0.3.0"
+    assert read == []
 
 
 @pytest.mark.usefixtures("clean_machine")

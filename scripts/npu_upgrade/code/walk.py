@@ -10,8 +10,9 @@ from typing import TypeGuard, TypeVar
 # Neither what holds no nodes, nor the contexts and operators that a node is asked for by its own fields.
 _PLAIN = {
     *("id", "attr", "kind", "module", "level", "is_async", "conversion", "simple", "asname", "type_comment"),
-    *("ctx", "op", "ops"),
+    *("ctx", "op", "ops", "arg"),
 }
+_MIXED = {"keys", "kw_defaults", "names", "kwd_attrs"}  # lists that may hold None, or text
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -24,14 +25,19 @@ def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
 
 def walk(node: ast.AST) -> list[ast.AST]:
     """All nodes of a tree in the order of :func:`ast.walk`, less contexts and operators: much faster."""
-    nodes = [node]
+    nodes: list[ast.AST] = [node]
     for one in nodes:  # grows while it is gone through
         for name in _fields(one.__class__):
             value = getattr(one, name, None)
-            if value.__class__ is list:
-                nodes.extend(item for item in value if isinstance(item, ast.AST))
-            elif isinstance(value, ast.AST):
-                nodes.append(value)
+            if value is None:
+                continue
+            if value.__class__ is not list:
+                if isinstance(value, ast.AST):
+                    nodes.append(value)
+            elif name in _MIXED:
+                nodes.extend([item for item in value if isinstance(item, ast.AST)])
+            else:
+                nodes.extend(value)
     return nodes
 
 
@@ -41,7 +47,7 @@ def children(node: ast.AST) -> list[ast.AST]:
     for name in _fields(node.__class__):
         value = getattr(node, name, None)
         if value.__class__ is list:
-            found.extend(item for item in value if isinstance(item, ast.AST))
+            found.extend([item for item in value if isinstance(item, ast.AST)] if name in _MIXED else value)
         elif isinstance(value, ast.AST):
             found.append(value)
     return found

@@ -53,8 +53,8 @@ class Agreement:
         world = World(Triple(tree, self._npu.ascend, self._npu.vllm), self._before, self._npu.beneath)
         name = f"port-{sha256(repr(sorted(changed.items())) + code_digest('port'))[:16]}"
         found = self._kept.once(name, functools.partial(_findings, world, changed))
-        known = {one.key for one in self._known} if found else ()
-        counted = (one for one in found if one.incident and one.kind not in _HINTS)
+        counted = [one for one in found if one.incident and one.kind not in _HINTS]
+        known = {one.key for check in {one.check for one in counted} for one in self._known(check)}
         return [one for one in counted if one.key not in known]
 
     @cached_property
@@ -65,9 +65,10 @@ class Agreement:
     def _kept(self) -> KeptFindings:
         return KeptFindings(self._before)
 
-    @cached_property
-    def _known(self) -> list[Finding]:
-        return self._kept.once("port", lambda: run_checks(self._before, _CHECKS))
+    def _known(self, check: str) -> list[Finding]:
+        """What a check finds with the runner files as they are."""
+        find = functools.partial(run_checks, self._before, [check])
+        return self._kept.once(f"port-{check}", find) if check else []
 
 
 @held

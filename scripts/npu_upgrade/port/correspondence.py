@@ -164,8 +164,8 @@ def _older_sides(npu: NpuSide, new: SourceTree) -> Iterator[_Released]:
     for release in _older(releases_of(project), npu.side.tree, new):
         say(f"looking at the GPU side of {project} {release.version}")
         # what was published does not change
-        content = msgspec.json.encode([project, release.version, [one.hashes for one in release.files], words])
-        place = cache_root() / "sides" / f"{sha256(content)[:24]}.json"
+        content = [project, release.version, [one.hashes for one in release.files], words]
+        place = cache_root() / "sides" / f"{sha256(msgspec.json.encode(content))[:24]}.json"
         found = kept(place, _Released) or keep(place, _read_release(project, release, npu))
         if found.gpu is None:
             return

@@ -17,7 +17,7 @@ from npu_upgrade.code.names import Import, imports_in, names_of
 from npu_upgrade.code.signatures import Function, places_of
 from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.program.version_guards import GUARD, version_of, without_dead
+from npu_upgrade.program.version_guards import may_guard, version_of, without_dead
 from npu_upgrade.program.words import Words, words_of
 from npu_upgrade.sources.tree import PACKAGES, SourceTree
 
@@ -461,7 +461,7 @@ class Program:
         try:
             source = self._texts[path] = self._texts.get(path) or tree.read(path)
             parsed = parse_module(source).tree
-            if self.vllm and GUARD.search(source):
+            if self.vllm and may_guard(source):
                 parsed = without_dead(parsed, self.vllm)
         except (BadInput, SyntaxError, ValueError):
             return None

@@ -135,7 +135,15 @@ def _version(node: ast.expr) -> Version | None:
     return version_of(string(node))
 
 
-GUARD = re.compile(r"vllm_version_is\(|\bVersion\(|\bparse\(")
+_GUARD = re.compile(r"vllm_version_is\(|\bVersion\(|\bparse\(")
+
+
+def may_guard(text: str) -> bool:
+    """Whether a text may ask for the version of vLLM."""
+    # the expression alone is slow, and most files have none of it
+    return ("version_is(" in text or "Version(" in text or "parse(" in text) and bool(_GUARD.search(text))
+
+
 Node = TypeVar("Node", bound=ast.AST)
 
 

@@ -11,7 +11,7 @@ from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.world import ASCEND, World
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.program.program import File
-from npu_upgrade.program.version_guards import GUARD, Guard, guards_in
+from npu_upgrade.program.version_guards import Guard, guards_in, may_guard
 
 ABOUT = "pins that contradict each other or the given triple, and version guards that do not know the vLLM"
 
@@ -58,6 +58,6 @@ def _files(world: World) -> Iterator[File]:
     tree = world.triple.ascend
     yield from world.files if world.of_omni else []
     for path in tree.list(ASCEND):
-        guarded = path.endswith(".py") and GUARD.search(world.program.text(path))
+        guarded = path.endswith(".py") and may_guard(world.program.text(path))
         if guarded and (file := world.program.file(path)):
             yield file

@@ -23,7 +23,7 @@ from npu_upgrade.program.facts import Effective, effective
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import File, Method, Program
 from npu_upgrade.program.scope import locals_of
-from npu_upgrade.program.version_guards import GUARD
+from npu_upgrade.program.version_guards import may_guard
 
 # What a callee takes where it is given nothing, most often.
 EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
@@ -88,7 +88,7 @@ def _changed(pair: Pair, world: World) -> Iterator[tuple[Method, Method]]:
 def _differ(file: File, node: Function, old_file: File, old: Function) -> bool:
     """Whether a function reads otherwise; most do not, and the source tells that, but for version guards."""
     source = _source(file, node)
-    known = source == _source(old_file, old) and not GUARD.search(source)
+    known = source == _source(old_file, old) and not may_guard(source)
     return not known and text_of(old) != text_of(node)
 
 
