@@ -4,7 +4,8 @@ For a sync A to B: ours is vllm-omni A, the target is the vllm-ascend that B's r
 nearest to, and the person's result is vllm-omni B. Releases come from the package index;
 with --ascend git:PATH the exact commits of a clone are used instead.
 
-After these come the copies that vllm-ascend has of vLLM, in all its files (replay_copies.py).
+After these come the copies that vllm-ascend has of vLLM, in all its files (replay_copies.py), and what a
+merge proposes beside them: pins and conditions on the version (replay_pins.py).
 
 A default run has the syncs that the merge was built on; a whole run adds those that were not looked at.
 """
@@ -18,6 +19,9 @@ from dataclasses import dataclass
 
 from bench.imports_score import ImportScore, score_imports
 from bench.replay_copies import STEPS, replay_copies
+from bench.replay_pins import Beside, replay_pins
+from bench.replay_pins import report as report_pins
+from bench.replay_pins import summary as count_pins
 from bench.replay_score import FEWEST, Score, Texts, score_method
 from bench.shared import begin, options
 from npu_upgrade.code.conflict_text import answers
@@ -84,6 +88,9 @@ def main(argv: list[str] | None = None) -> int:
         print(report(replays, args.cases))
         copies = summary(replays)
         figures |= {f"copies_{name}": copies[name] for name in ("git_of_ceiling", "git_clean", *COPIES_GOALS)}
+        beside = {step: run.result(step, "beside", Beside, replay_pins, *step.split(":")) for step in steps}
+        print(report_pins(beside, args.cases))
+        figures |= {name: str(count) for name, count in count_pins(beside.values()).items()}
         missed += [
             f"copies_{name}={copies[name]}, {'at least' if goal else 'at most'} {goal}"
             for name, goal in COPIES_GOALS.items()

@@ -1,7 +1,8 @@
 """Replay what a project that copies vLLM does each release: its copies onto the vLLM of the next.
 
 For a step N to N+1: ours is release N, the target is the vLLM that N+1 belongs with, and the person's result
-is release N+1. Every copy of a function or method counts, in whichever file it is.
+is release N+1. Every copy of a function or method counts, in whichever file it is. What the person took over
+of a unit that both vLLMs have alike is no part of the step: it counts as taken up again.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def replay_copies(before: str, after: str) -> tuple[str, str, MergedRunners, Sco
     assert was
     assert spec, "a release of vllm-ascend names its vLLM"
     target = open_source(spec)
-    origins = Origins(Downstream(own, {"vllm": open_source(was)}), {"vllm": spec})
+    now = open_source(was)
+    origins = Origins(Downstream(own, {"vllm": now}), {"vllm": spec})
     with no_collector():
-        merged = merge_copies(origins, target, labels=LABELS)
+        merged = merge_copies(origins, target, labels=LABELS, now=now)
     score = Score()
     for outcome in merged.methods:
         texts = _texts(outcome, own, human)
@@ -56,7 +58,7 @@ def _texts(outcome: MethodOutcome, own: SourceTree, human: SourceTree) -> Texts 
     moved = moved_texts(module, human, entry.path)
     return Texts(
         f"{entry.path}:{entry.name}",
-        outcome.base_text,
+        theirs if outcome.old else outcome.base_text,
         ours,
         theirs,
         person.source,

@@ -9,6 +9,7 @@ import pytest
 from packaging.version import Version
 from sources_kit import write_tree
 
+from npu_upgrade.job.ask import CORRECTED, _item
 from npu_upgrade.merge.guards import Upstream, guard_items, without_settled
 from npu_upgrade.sources.tree import open_source
 
@@ -83,6 +84,34 @@ def test_the_other_branch_is_for_later_versions_where_the_target_lacks_what_it_i
     assert after(text, upstream) == text.replace("1.2.0", "1.3.0")
     dropped = f"if {OLD}:\n    from core.mill import grind\nelse:\n    from core.mill import crush\n"
     assert after(dropped, upstream) == "from core.mill import crush\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"if {OLD}:\n    grind(slow=1)\nelse:\n    grind(melt=1)\n",
+        f"if not {OLD}:\n    given['melt'] = 1\ngrind(**given)\n",
+        f"def f(melt=None):\n    return 1 if {OLD} else melt\n",
+    ],
+)
+def test_the_other_branch_is_for_later_versions_where_the_target_has_no_such_parameter(
+    text: str, upstream: Upstream
+) -> None:
+    assert after(text, upstream) == text.replace("1.2.0", "1.3.0")
+    assert "1.3.0" not in after(text.replace("melt", "crush"), upstream)
+    own = text.replace("else:\n", "else:\n    def melted(): ...\n").replace("**given", "1")
+    assert own == text or "1.3.0" not in after(own, upstream)
+
+
+def test_what_is_left_to_a_person_is_not_accepted_as_an_edit(tmp_path: Path, upstream: Upstream) -> None:
+    files = {"ship/__init__.py": "", "ship/a.py": f"print({OLD})\n", "ship/b.py": f"if {OLD}:\n    one()\n"}
+    write_tree(tmp_path / "ship", files)
+    items = guard_items(open_source(f"dir:{tmp_path}/ship"), {}, upstream)
+    asked = {item.path: _item(item.as_json(), tmp_path / "ship") for item in items}
+    assert {path: (one.edit, one.how[0]) for path, one in asked.items()} == {
+        "ship/a.py": ("", CORRECTED),
+        "ship/b.py": ("guard", ("--accept",)),
+    }
 
 
 def test_a_correction_is_as_what_it_corrects_unless_something_tells(

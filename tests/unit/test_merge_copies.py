@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sources_kit import commit, write_tree
+from sources_kit import commit, git, write_tree
 
 from npu_upgrade.code.module import Unit
 from npu_upgrade.commands import merge
@@ -20,8 +20,11 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import open_job
 from npu_upgrade.lineage.alike import Candidate
+from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.lineage.items import item_id
+from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.merge.copies import _misfit, _never
+from npu_upgrade.merge.patched import patch_items
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import open_source
 
@@ -94,6 +97,35 @@ def test_copies_in_any_file_are_merged_and_followed(world: Path) -> None:
     assert result.verdict is Verdict.FAIL, "the patch of what is gone is to be resolved"
     assert result.next
     assert result.next.argv[1:3] == ["resolve", item_id("patch-gone", "core/tools.py:drop")]
+
+
+def test_a_copy_of_what_has_not_changed_since_stays_however_old_it_is(world: Path) -> None:
+    result = run(world, base=f"git:{world}/core@HEAD")
+    plan = json.loads((world / "out" / "plan.json").read_text())
+    assert (result.verdict, result.data["files"]) == (Verdict.PASS, [])
+    assert {method["outcome"] for method in plan["methods"]} == {"unchanged"}
+    assert not plan["items"]
+
+
+def test_a_patch_that_chooses_its_place_by_version_is_not_of_what_is_gone(tmp_path: Path) -> None:
+    measure = "def measure(batch):\n    return batch\n"
+    vllm = {"vllm/__init__.py": "", "vllm/tools.py": measure}
+    commit(tmp_path / "vllm", vllm)
+    git(tmp_path / "vllm", "tag", "v0.27.1")
+    (tmp_path / "vllm" / "vllm" / "tools.py").unlink()
+    commit(tmp_path / "vllm", {"vllm/kit.py": measure})
+    git(tmp_path / "vllm", "tag", "v0.28.0")
+    patch = "def twice(batch):\n    return 2 * batch\n\n\ntools.measure = twice\n"
+    branches = [f"    import vllm.{name} as tools\n" for name in ("tools", "kit")]
+    guarded = "else:\n".join(["if vllm_version_is('0.27.1'):\n" + branches[0], branches[1]])
+    files = {"vllm_ascend/__init__.py": "", "vllm_ascend/patch.py": f"import vllm.tools as tools\n{patch}"}
+    was, now = (open_source(f"git:{tmp_path}/vllm@{tag}") for tag in ("v0.27.1", "v0.28.0"))
+    kinds = []
+    for text in (files, files | {"vllm_ascend/patch.py": f"{guarded}\n\n{patch}"}):
+        commit(tmp_path / "ascend", text)
+        side = Downstream(open_source(f"git:{tmp_path}/ascend@HEAD"), {"vllm": was})
+        kinds.append([item.kind for item in patch_items(Origins(side, {"vllm": now.spec}), now)])
+    assert kinds == [["patch-gone"], []]
 
 
 def test_what_became_of_patched_things_is_asked(world: Path) -> None:

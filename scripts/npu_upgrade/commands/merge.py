@@ -7,7 +7,7 @@ agents and plan.md for people. --again merges the job once more, with another --
 what was answered stays answered, and the result of before is moved aside.
 
 With --downstream and --upstream, the copies of any project are merged onto the project that they are
-from, in whichever file they are. Beside the copies, a merge into a checkout proposes edits of what names the
+from, in whichever file they are; a copy of what has not changed since --base stays, however old. Beside the copies, a merge into a checkout proposes edits of what names the
 version before: pins in any file, and conditions on it that the new version settles.
 """
 
@@ -124,30 +124,30 @@ def _merge_any(args: argparse.Namespace, before: _Before) -> Result:
     workspace = args.workspace or repo or find_workspace(Path.cwd())
     out = (args.out or workspace_root(workspace) / "out").absolute()
     _refuse_edited(out, args.replace or before is not None)
-    job = start_job(
-        workspace, omni=_source(tree), ascend=_source(target), base=_source(now), out=out, whole=True
-    )
+    on = now or target
+    given = _source(now) if now else None
+    job = start_job(workspace, omni=_source(tree), ascend=_source(target), base=given, out=out, whole=True)
     if repo:
         out = job.folder / "out"
         job.place(out=out, repo=repo, branch=branch)
     job.place(scope=args.gains)
     job.begin("merge")
     package = package_of(target)
-    origins = Origins(Downstream(tree, {package: now}), {package: args.upstream})
+    origins = Origins(Downstream(tree, {package: on}), {package: args.upstream})
     versions = {
-        role: merge_inputs.identity(one)
-        for role, one in {"omni": tree, "ascend": target, "base": now}.items()
+        role: merge_inputs.identity(one) for role, one in {"omni": tree, "ascend": target, "base": on}.items()
     }
     ours, base, theirs = (label(versions[role]) for role in ("omni", "base", "ascend"))
     merged = merge_copies(
         origins,
         target,
         labels=(f"ours: {ours}", f"base: {base}", f"theirs: {theirs}"),
+        now=now,
         answers=Answers(workspace_root(workspace) / "answers"),
     )
     _format(repo or tree.root, merged)
     extra = patch_items(origins, target)
-    extra += merge_inputs.proposals(tree, now, target, merged.files) if repo else []
+    extra += merge_inputs.proposals(tree, on, target, merged.files) if repo else []
     earlier = before[1] if before else read_object(out / "plan.json") or None
     plan = build_plan(merged, versions, extra, earlier)
     return _written(args, job, tree, plan, merged, out, repo, checkout, branch, before)

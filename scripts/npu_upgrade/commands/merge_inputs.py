@@ -18,8 +18,9 @@ from npu_upgrade.lineage.items import Item
 from npu_upgrade.lineage.project import KNOWN, distribution, package_of
 from npu_upgrade.lineage.records import Bases, check_direction, find_version
 from npu_upgrade.merge.gone import vllm_tree
+from npu_upgrade.merge.guards import Upstream as Conditions
 from npu_upgrade.merge.guards import guard_items, settling
-from npu_upgrade.merge.pinned import Move, pin_items, pinned_in
+from npu_upgrade.merge.pinned import Move, Pinned, pin_items, pinned_in
 from npu_upgrade.merge.runners import read_target
 from npu_upgrade.sources.releases import PassedOver, vllm_beside
 from npu_upgrade.sources.spec import parse_spec
@@ -117,15 +118,15 @@ def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
     return Inputs(omni, target, upstream, bases, base, vllm, together)
 
 
-def read_any(downstream: str, upstream: str, base: str) -> tuple[SourceTree, SourceTree, SourceTree]:
+def read_any(downstream: str, upstream: str, base: str) -> tuple[SourceTree, SourceTree, SourceTree | None]:
     """A project, the upstream to upgrade to, and the one that it is on now.
 
-    Where neither its pins nor its number tell what it is on, that is the target itself.
+    None where neither its pins nor its number tell what it is on.
     """
     say(f"reading {downstream} and {upstream}")
     tree, target = open_source(downstream), open_source(upstream)
     spec = base if base != "auto" else _own_upstream(tree, target)
-    return tree, target, open_source(spec) if spec else target
+    return tree, target, open_source(spec) if spec else None
 
 
 def _own_upstream(tree: SourceTree, target: SourceTree) -> str | None:
@@ -167,13 +168,20 @@ def proposals(
     """What else of a checkout names the old version: pins, and conditions that the target settles."""
     say("looking for pins and conditions of the version before")
     upstream = settling(was, target)
+    pins = pin_items(pins_of(tree, was, target, upstream))
+    return [*pins, *(guard_items(tree, merged, upstream) if upstream else ())]
+
+
+def pins_of(
+    tree: SourceTree, was: SourceTree | None, target: SourceTree, upstream: Conditions | None
+) -> list[Pinned]:
+    """The lines that pin what the target, or the upstream below it, takes the place of."""
     moves = [_move(was, target, tree)]
     if upstream and upstream.target is not target:
         moves.append(_move(upstream.was, upstream.target))
     known = {one.project for one in moves}
     beside = {distribution(one) for one in (package_of(tree), *(p.package for p in KNOWN))} - known
-    found = pinned_in(tree, [*(one for one in moves if one.new), *(Move(name, (), "") for name in beside)])
-    return [*pin_items(found), *(guard_items(tree, merged, upstream) if upstream else ())]
+    return pinned_in(tree, [*(one for one in moves if one.new), *(Move(name, (), "") for name in beside)])
 
 
 def _move(was: SourceTree | None, target: SourceTree, tree: SourceTree | None = None) -> Move:

@@ -119,7 +119,8 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
     title, path = str(item.get("title") or item["id"]), str(item.get("path") or "")
     if item.get("kind") in (PIN, GUARD):
         changes = tuple(Change(**one) for one in item.get("changes", ()))
-        edit = "" if item["kind"] == PIN and not changes else str(item["kind"])
+        edits = changes if item["kind"] == PIN else "\n@@ " in str(item.get("detail"))
+        edit = str(item["kind"]) if edits else ""
         how = (("--accept",), BY_HAND, WAIVE) if edit else (CORRECTED, WAIVE)
         texts = {"text": str(item.get("detail") or "")}
         return Ask(LOOK, item["id"], title, path, texts=texts, how=how, edit=edit, changes=changes)

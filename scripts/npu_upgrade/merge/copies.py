@@ -16,6 +16,7 @@ from packaging.version import Version
 
 from npu_upgrade.code.module import Module, Unit, parse_module, replace_units
 from npu_upgrade.code.signatures import Function, every_parameter, misfit
+from npu_upgrade.code.statements import split_statements
 from npu_upgrade.code.walk import dotted
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
@@ -42,20 +43,26 @@ from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Progr
 from npu_upgrade.program.version_guards import evaluate
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.method import Context
-from npu_upgrade.threeway.pieces import Flag, Labels
+from npu_upgrade.threeway.pieces import Flag, Labels, MergedMethod
 
 
 def merge_copies(
-    origins: Origins, target: SourceTree, *, labels: Labels, answers: Answers | None = None
+    origins: Origins,
+    target: SourceTree,
+    *,
+    labels: Labels,
+    now: SourceTree | None = None,
+    answers: Answers | None = None,
 ) -> MergedRunners:
     """Merge the copies of the target's project towards ``target``; nothing is written.
 
-    The side of ``origins`` holds the upstream that the downstream is on now; ``answers`` are remembered ones.
+    ``now`` is the upstream that the downstream is on, None where that is not known: a copy of what has not
+    changed since stays as it is, however old. ``answers`` are remembered ones.
     """
     side, package = origins.side, package_of(target)
     groups = [group for group in taken_together(origins.units) if group[0].upstream.startswith(f"{package}/")]
     exists = made_somewhere(side.upstreams[package], [target, side.tree])
-    upstream = _Target(target, package)
+    upstream, before = _Target(target, package), _Target(now, package) if now else None
     result = MergedRunners({}, {})
     entries: list[tuple[MethodLineage, Bases]] = []
     for group in groups:
@@ -86,7 +93,7 @@ def merge_copies(
             if entry.name not in module.units:
                 say(f"note: {path}: {entry.name} stands below a condition and stays as it is")
                 continue
-            outcome = _merged(entry, module.units[entry.name], upstream, bases, context, answers)
+            outcome = _merged(entry, module.units[entry.name], upstream, before, bases, context, answers)
             result.methods.append(outcome)
             if outcome.merged and outcome.outcome != "unchanged":
                 texts[entry.name] = merged_text(outcome, labels)
@@ -149,12 +156,18 @@ def _merged(
     entry: MethodLineage,
     unit: Unit,
     upstream: _Target,
+    before: _Target | None,
     bases: Bases,
     context: Context,
     answers: Answers | None,
 ) -> MethodOutcome:
     place = f"{bases.lineage.history.upstream.path}:{entry.upstream}"
     now = upstream.at(place)
+    if before and before.same(place, now):
+        version, kept = bases.version(entry), MergedMethod(tuple(split_statements(unit.source)))
+        text = bases.lineage.history.unit(version, entry.upstream) or ""
+        then = now.unit.source if now else None
+        return MethodOutcome(entry, "unchanged", version.label, kept, then, text, True)
     theirs = _under(entry.upstream, now.unit).source if now else None
     outcome = merge_unit(entry, unit, theirs, bases, context, answers)
     if now and outcome.merged and f"{now.path}:{now.unit.qualname}" != place:
@@ -197,6 +210,14 @@ class _Target:
         path, _, name = place.partition(":")
         unit = self._units(path).get(name)
         return Candidate(path, unit) if unit else self._moved.get(place)
+
+    def same(self, place: str, then: Candidate | None) -> bool:
+        """Whether what ``then`` has was there already, here or at ``place``; of what is gone, that it was."""
+        if then is None:
+            return self.at(place) is None
+        found = filter(None, map(self.at, (place, f"{then.path}:{then.unit.qualname}")))
+        keys = keys_of(then.unit.source)
+        return any(keys_of(_under(then.unit.qualname, one.unit).source) == keys for one in found)
 
     def main(self, entries: Sequence[tuple[MethodLineage, Bases]]) -> UpstreamFile:
         """The file that most of some units are copies of."""

@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -69,7 +70,7 @@ def formatted(folder: Path, path: str, before: str, text: str) -> str:
         program = shutil.which(_WHOLE[name][0], path=str(Path(sys.executable).parent))
         program = program or shutil.which(_WHOLE[name][0])
         if program is None:
-            say(f"note: {path} is not formatted by {name}, which the project uses and which is not at hand")
+            _missing(name)
             continue
         command = [program, *(str(folder / path) if arg == "PATH" else arg for arg in _WHOLE[name][1:])]
         try:
@@ -77,6 +78,11 @@ def formatted(folder: Path, path: str, before: str, text: str) -> str:
         except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
             say(f"note: {name} failed on {path}: {error}")
     return text
+
+
+@cache
+def _missing(name: str) -> None:
+    say(f"note: nothing is formatted by {name}, which the project uses and which is not at hand")
 
 
 def _by(command: list[str], lines: str, folder: Path, before: str, text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from npu_upgrade.code.definitions import absolute, module_of
 from npu_upgrade.code.module import parse_module, split_lines
 from npu_upgrade.code.names import imports_in
 from npu_upgrade.code.statements import string_lines
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.lineage.project import KNOWN, package_of
 from npu_upgrade.merge.gone import vllm_tree
@@ -53,6 +53,11 @@ class Upstream:
     def dropped(self) -> set[str]:
         """The words that the tree before had and the target has not."""
         return self._words[0] - self._words[1]
+
+    @property
+    def words(self) -> set[str]:
+        """The words that the target has."""
+        return self._words[1]
 
     @cached_property
     def _words(self) -> tuple[set[str], set[str]]:
@@ -103,7 +108,7 @@ def guarded(path: str, text: str, base: str | None, target: str, tree: SourceTre
     upstream = settling(open_source(base) if base else None, open_source(target))
     if upstream is None:
         return text
-    found = without_settled(path, text, upstream, _constants(python_of(tree), upstream))
+    found = without_settled(path, text, upstream, constants_of(python_of(tree), upstream))
     return found.text if found else text
 
 
@@ -116,7 +121,7 @@ def python_of(tree: SourceTree) -> dict[str, str]:
 def guard_items(tree: SourceTree, merged: Mapping[str, str], upstream: Upstream) -> list[Item]:
     """An item for each file with a condition that the target settles; ``merged`` are the texts of some."""
     paths = python_of(tree) | dict(merged)
-    constants = _constants(paths, upstream)
+    constants = constants_of(paths, upstream)
     items = []
     for path, text in sorted(paths.items()):
         found = without_settled(path, text, upstream, constants)
@@ -161,7 +166,7 @@ def without_settled(
     return Settled(carried, (), said)
 
 
-def _constants(paths: Mapping[str, str], upstream: Upstream) -> dict[str, bool]:
+def constants_of(paths: Mapping[str, str], upstream: Upstream) -> dict[str, bool]:
     """The constants of modules that are a settled condition, by their dotted names."""
     found: dict[str, bool] = {}
     for path, text in paths.items():
@@ -213,6 +218,7 @@ def _carried(path: str, text: str, upstream: Upstream) -> tuple[str, list[str]]:
     except (SyntaxError, ValueError):
         return text, []
     lines, said = split_lines(text), []
+    passed = _passing(tree)
     for node in walk(tree):
         if not isinstance(node, (ast.If, ast.IfExp)):
             continue
@@ -224,7 +230,7 @@ def _carried(path: str, text: str, upstream: Upstream) -> tuple[str, list[str]]:
                 continue
             outcome = composed(node.test, lambda one: settled(one, upstream.now, upstream.package))
             dead, live = (node.orelse, node.body) if outcome else (node.body, node.orelse)
-            carry, why = _as_before(_nodes(dead), _nodes(live), guard, upstream)
+            carry, why = _as_before(_nodes(dead), _nodes(live), guard, upstream, passed)
             said.append(f"line {node.lineno}: {why}")
             if carry:
                 _renumber(lines, guard, upstream.now)
@@ -236,7 +242,11 @@ def _nodes(part: ast.expr | Sequence[ast.stmt]) -> Sequence[ast.AST]:
 
 
 def _as_before(
-    dead: Sequence[ast.AST], live: Sequence[ast.AST], guard: Guard, upstream: Upstream
+    dead: Sequence[ast.AST],
+    live: Sequence[ast.AST],
+    guard: Guard,
+    upstream: Upstream,
+    passed: Callable[[Sequence[ast.AST]], set[str]],
 ) -> tuple[bool, str]:
     """Whether the target is as the version that a condition names, and what tells."""
     for node in (one for part in live for one in walk(part)):
@@ -249,6 +259,9 @@ def _as_before(
                         True,
                         f"the target has no {node.module}.{alias.name}, which the other branch imports",
                     )
+    asked = passed(live) - passed(dead)
+    if words := sorted(asked - upstream.words):
+        return True, f"the target has no {words[0]}, which the other branch uses"
     old, new = ({word for part in side for word in _WORD.findall(ast.unparse(part))} for side in (dead, live))
     if words := sorted((new - old) & upstream.added):
         return False, f"the target has {words[0]}, and {guard.version} had not"
@@ -257,6 +270,31 @@ def _as_before(
     if guard.version.release[:2] == upstream.now.release[:2]:
         return True, f"nothing tells otherwise, and {upstream.now} is a correction of {guard.version}"
     return False, f"nothing tells whether {upstream.now} is as {guard.version} was: read both branches"
+
+
+def _passing(tree: ast.Module) -> Callable[[Sequence[ast.AST]], set[str]]:
+    """What parts of a file show of upstream's parameters: keywords, keys of ``**``, parameters handed on.
+
+    A part that defines something calls what is its own.
+    """
+    parameters = {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
+    spread = {dotted(one.value) for one in walk(tree) if isinstance(one, ast.keyword) and one.arg is None}
+    spread -= {""}
+
+    def passed(nodes: Sequence[ast.AST]) -> set[str]:
+        found: set[str] = set()
+        for node in (one for part in nodes for one in walk(part)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                return set()
+            if isinstance(node, ast.keyword) and node.arg:
+                found.add(node.arg)
+            elif isinstance(node, ast.Subscript) and dotted(node.value) in spread:
+                found |= {string(node.slice)} - {""}
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in parameters:
+                found.add(node.id)
+        return found
+
+    return passed
 
 
 def _renumber(lines: list[str], guard: Guard, now: Version) -> None:

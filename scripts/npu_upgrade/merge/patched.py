@@ -6,15 +6,17 @@ import ast
 import difflib
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.history import keys_of
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.lineage.origins import Origins
+from npu_upgrade.lineage.patches import patches_in
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.units import UnitLineage
+from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree
 
 DIFF_LINES = 60
@@ -39,21 +41,43 @@ def patch_items(origins: Origins, target: SourceTree) -> list[Item]:
         for place in unit.patches if unit.kind != "module" else ():
             if place.startswith(f"{package}/") and not (unit.copied and unit.upstream == place):
                 by_target.setdefault(place, []).append(unit)
+    then = _places(origins, target) if by_target else {}
     return [
         item
         for place, units in sorted(by_target.items())
-        for item in _items(place, units, origins, was, target)
+        for item in _items(place, units, origins, was, target, then)
     ]
 
 
+def _places(origins: Origins, target: SourceTree) -> dict[str, set[str]]:
+    """What each unit replaces at the target: a condition on its version may choose another place."""
+    package, own = package_of(target), origins.side.project.package
+    program = Program({package: target, own: origins.side.tree})
+    found: dict[str, set[str]] = {}
+    for path in origins.side.paths:
+        file = program.file(path)
+        for patch in patches_in(file, {}, lambda place: place.startswith(f"{package}/")) if file else ():
+            found.setdefault(patch.by, set()).add(patch.target)
+    return found
+
+
 def _items(
-    place: str, units: list[UnitLineage], origins: Origins, was: SourceTree, target: SourceTree
+    place: str,
+    units: list[UnitLineage],
+    origins: Origins,
+    was: SourceTree,
+    target: SourceTree,
+    then: Mapping[str, set[str]],
 ) -> Iterator[Item]:
     before, now = text_at(was, place), text_at(target, place)
     where = ", ".join(f"{unit.path}:{unit.line} {unit.name}" for unit in units)
     if before is None or before == now:
         return
     if now is None:
+        name = place.rpartition(":")[2]
+        new = {one for unit in units for one in then.get(f"{unit.path}:{unit.name}", set()) - {*unit.patches}}
+        if any(one.rpartition(":")[2] == name and text_at(target, one) for one in new):
+            return  # the file itself chooses what the target has in its stead
         title = f"{place} is patched over, and the target does not have it"
         detail = f"patched in {where}; without it, nothing reads what is put there"
         yield Item(item_id("patch-gone", place), "patch-gone", title, detail, units[0].path, True)

@@ -33,7 +33,8 @@ class MethodOutcome:
     """What became of one copied method.
 
     ``outcome`` is ``unchanged``, ``auto``, ``auto with flags``, ``conflict`` or ``gone``
-    (upstream has no such method any more: ours stays).
+    (upstream has no such method any more: ours stays). ``old``: of an ``unchanged`` one, that upstream has
+    not changed it in this upgrade, however old the copy is.
     """
 
     entry: MethodLineage
@@ -42,6 +43,7 @@ class MethodOutcome:
     merged: MergedMethod | None = None
     upstream_text: str | None = None
     base_text: str = ""
+    old: bool = False
 
 
 @dataclass
