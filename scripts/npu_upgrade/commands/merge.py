@@ -7,8 +7,9 @@ agents and plan.md for people. --again merges the job once more, with another --
 what was answered stays answered, and the result of before is moved aside.
 
 With --downstream and --upstream, the copies of any project are merged onto the project that they are
-from, in whichever file they are; a copy of what has not changed since --base stays, however old. Beside the copies, a merge into a checkout proposes edits of what names the
-version before: pins in any file, and conditions on it that the new version settles.
+from, in whichever file they are; a copy of what has not changed since --base stays, however old it is.
+Beside the copies, a merge into a checkout proposes edits of what names the version before: pins in any file,
+and conditions on it that the new version settles.
 """
 
 from __future__ import annotations
