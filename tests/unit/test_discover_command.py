@@ -179,6 +179,15 @@ def test_what_the_runners_track_is_asked_for_a_given_omni(
     assert found["omni"]["tracked"] == {"why": "not inferred: no history"}
 
 
+def test_another_downstream_is_sent_to_the_merge_of_its_copies(
+    server: Server, ascend: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found, _ = discover(capsys, "--omni", f"git:{ascend}@HEAD", "--ascend", f"git:{ascend}@HEAD")
+    assert (code, found["verdict"]) == (2, "USAGE")
+    assert "is vllm-ascend; pairs are found for vllm-omni" in found["error"]
+    assert "merge --downstream" in found["try"]
+
+
 def test_no_pre(server: Server, ascend: Path, omni: Path, capsys: pytest.CaptureFixture[str]) -> None:
     specs = ("--omni", f"git:{omni}@HEAD", "--ascend", f"git:{ascend}@HEAD")
     _, found, _ = discover(capsys, *specs, "--no-pre")

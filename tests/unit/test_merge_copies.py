@@ -15,7 +15,7 @@ import pytest
 from sources_kit import commit, git, write_tree
 
 from npu_upgrade.code.module import Unit
-from npu_upgrade.commands import merge
+from npu_upgrade.commands import merge, port
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import open_job
@@ -126,6 +126,18 @@ def test_a_patch_that_chooses_its_place_by_version_is_not_of_what_is_gone(tmp_pa
         side = Downstream(open_source(f"git:{tmp_path}/ascend@HEAD"), {"vllm": was})
         kinds.append([item.kind for item in patch_items(Origins(side, {"vllm": now.spec}), now)])
     assert kinds == [["patch-gone"], []]
+
+
+def test_port_says_that_it_has_nothing_to_do_in_such_a_job(world: Path) -> None:
+    run(world)
+    job = open_job(world)
+    job.place(repo=world / "ship")
+    options = dict.fromkeys(("omni", "ascend", "out", "job")) | {"apply": [], "group": [], "top": False}
+    result = port.run(argparse.Namespace(**options, since="auto", workspace=world))
+    assert (result.verdict, result.data["job"]) == (Verdict.PASS, job.id)
+    assert "for vllm-omni's runners alone" in result.summary
+    assert result.next
+    assert result.next.argv[1] == "next"
 
 
 def test_what_became_of_patched_things_is_asked(world: Path) -> None:

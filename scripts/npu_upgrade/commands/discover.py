@@ -32,6 +32,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import first_of, table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.inference import infer_base
+from npu_upgrade.lineage.project import KNOWN
 from npu_upgrade.lineage.ran_with import released_as
 from npu_upgrade.sources import discovery
 from npu_upgrade.sources.installed import PACKAGES, cann_toolkit, installed
@@ -86,6 +87,13 @@ def run(args: argparse.Namespace) -> Result:
     omni = discovery.look(
         args.omni or newest(answers["vllm-omni"], clones, args.pre, pair.vllm), given=bool(args.omni)
     )
+    known = KNOWN[0].name
+    if omni.tree and omni.tree.project != known:
+        raise BadInput(
+            f"{omni.spec} is {omni.tree.project or 'no project that it knows'}; pairs are found for {known}",
+            expected=f"the sources of {known}",
+            try_="upgrade.py merge --downstream SPEC --upstream SPEC --apply, for the copies of any project",
+        )
     toolkit = cann_toolkit(os.environ)
     of_omni = discovery.omni_section(omni, answers["vllm-ascend"], clones)
     if omni.tree:
@@ -105,8 +113,8 @@ def run(args: argparse.Namespace) -> Result:
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
     verdict, summary = _judge(answers, pair, ascend.spec, together)
-    known = verdict is not Verdict.INCONCLUSIVE
-    command = merging(omni.tree.spec, ascend.tree.spec) if omni.tree and ascend.tree and known else None
+    sure = verdict is not Verdict.INCONCLUSIVE
+    command = merging(omni.tree.spec, ascend.tree.spec) if omni.tree and ascend.tree and sure else None
     if verdict is Verdict.FAIL and omni.tree and ascend.tree:
         data["question"], command = _question(together, ascend.tree, omni.tree)
     data = msgspec.to_builtins(data)

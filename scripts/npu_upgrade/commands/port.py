@@ -30,8 +30,9 @@ from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import read_object, write_json
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import port_survey
-from npu_upgrade.job.job import Job, find_workspace, open_job
+from npu_upgrade.job.job import Job, find_workspace, naming, open_job
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
+from npu_upgrade.job.upgrade import NO_PORT
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.merge.formatting import formatted
 from npu_upgrade.port.apply import Applied, apply
@@ -72,7 +73,11 @@ def run(args: argparse.Namespace) -> Result:
 
 def _run(args: argparse.Namespace) -> Result:
     _check_usage(args)
-    _take_from_job(args)
+    job = _take_from_job(args)
+    if job and not job.of_omni:
+        return Result(
+            Verdict.PASS, f"nothing to do: {NO_PORT}", {"job": job.id}, next=upgrade("next", *naming(job))
+        )
     asking = bool(args.apply or args.group or args.top)
     place = find_place(args.omni, args.out) if asking else None
     inputs = port_inputs.read(args)
@@ -109,10 +114,10 @@ def _check_usage(args: argparse.Namespace) -> None:
         )
 
 
-def _take_from_job(args: argparse.Namespace) -> None:
-    """The sources of the job, where none are named."""
+def _take_from_job(args: argparse.Namespace) -> Job | None:
+    """The job whose sources are taken, where none are named."""
     if args.omni and args.ascend:
-        return
+        return None
     if args.omni or args.ascend:
         raise BadInput(
             "one of --omni and --ascend alone",
@@ -120,7 +125,7 @@ def _take_from_job(args: argparse.Namespace) -> None:
             try_="--omni SPEC --ascend SPEC",
         )
     job = named_job(args)
-    if not job.repo:
+    if job.of_omni and not job.repo:
         raise BadInput(
             f"the job {job.id} was not applied to a checkout",
             expected="a merge with --apply, or sources",
@@ -129,6 +134,7 @@ def _take_from_job(args: argparse.Namespace) -> None:
     args.omni, args.ascend, args.workspace = f"dir:{job.repo}", job.inputs.ascend.spec, job.workspace
     if args.since == "auto":  # what was taken since would be read as the state that the runners had
         args.since = (port_survey(job).get("since") or {}).get("spec") or "auto"
+    return job
 
 
 def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list[str]:

@@ -26,6 +26,7 @@ from npu_upgrade.job.validation import Validation, validate
 from npu_upgrade.lineage.project import KNOWN
 from npu_upgrade.sources.checkout import open_checkout
 
+NO_PORT = "what another side gained is listed for vllm-omni's runners alone"
 _NAMED = 5  # pending runs, in a sentence
 SKIPPABLE = (LOOK, PORT, "emulate")
 _GATES = {"plan": "static", "audit": "static", "emulate": DRY_RUN}
@@ -191,7 +192,7 @@ def _port(one: Upgrade) -> Stage:
     """What is to be done about the GPU side's gains."""
     job = one.job
     if not job.of_omni:
-        return Stage(PORT, State.SKIPPED, "what another side gained is listed for vllm-omni's runners alone")
+        return Stage(PORT, State.SKIPPED, NO_PORT)
     if not job.repo:
         return Stage(PORT, State.SKIPPED, "the merge was not applied to a checkout")
     if asked := _questions(one, PORT, "hunks that the GPU side gained"):
