@@ -53,6 +53,17 @@ def children(node: ast.AST) -> list[ast.AST]:
     return found
 
 
+def are_equal(one: object, other: object) -> bool:
+    """Whether two trees, or what a field of a tree holds, are the same but for where they stand."""
+    if one.__class__ is not other.__class__:
+        return False
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(are_equal, one, other))
+    if not isinstance(one, ast.AST):
+        return one == other
+    return all(are_equal(getattr(one, name, None), getattr(other, name, None)) for name in one._fields)
+
+
 def dotted(node: ast.AST) -> str:
     """``a.b.c`` of a plain chain of names, empty for anything else."""
     parts: list[str] = []

@@ -103,8 +103,14 @@ class History:
         digest = self.digest(version, name)
         if digest is None:
             return ()
+        known = self._cache.keys.get(digest)
+        return self.keys_of(self.unit(version, name) or "") if known is None else tuple(known)
+
+    def keys_of(self, source: str) -> Keys:
+        """The statement keys of another unit, kept as those of the versions are."""
+        digest = text_hash(source)
         if digest not in self._cache.keys:
-            self._cache.keys[digest] = list(keys_of(self.unit(version, name) or ""))
+            self._cache.keys[digest] = list(keys_of(source))
         return tuple(self._cache.keys[digest])
 
     def prepare(self, names: Iterable[str]) -> None:

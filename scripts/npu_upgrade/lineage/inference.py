@@ -20,7 +20,7 @@ from packaging.version import Version as Number
 from npu_upgrade.code.sequences import dice, overlap
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.downstream import Downstream, Runner, omni_side, read_runner
-from npu_upgrade.lineage.history import History, Keys, Version, keys_of, open_history
+from npu_upgrade.lineage.history import History, Keys, Version, open_history
 from npu_upgrade.lineage.records import Base, Lineage, MethodLineage
 from npu_upgrade.sources.tree import SourceTree
 
@@ -57,7 +57,7 @@ def infer(omni: SourceTree | Downstream, ascend: str | History) -> Lineage:
     for runner in side.runners:
         for unit in read_runner(side.tree, runner.path).units.values():
             name = runner.upstream_name(unit.owner, unit.name, side.upstream)
-            keys = keys_of(unit.source)
+            keys = history.keys_of(unit.source)
             entry = MethodLineage(runner.kind, runner.path, unit.qualname, name, False, False, len(keys))
             entries.append((entry, keys))
     return infer_units(side.tree, entries, history, side.runners)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from npu_upgrade.code.signatures import Function, is_bound, places_of
 from npu_upgrade.code.walk import branches, children, is_super, last_name, reached
@@ -93,6 +93,13 @@ class _Walker(ast.NodeVisitor):
     def __init__(self, first: str, found: SelfUse) -> None:
         self.first, self.found, self.caught = first, found, 0
         self.tests: list[ast.expr] = []
+
+    def visit(self, node: ast.AST) -> None:
+        visit = _VISITS.get(node.__class__)
+        if visit:
+            visit(self, node)
+        else:
+            self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> None:
         for child in children(node):
@@ -213,6 +220,14 @@ class _Walker(ast.NodeVisitor):
 
     def _is_self(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and node.id == self.first
+
+
+# NodeVisitor looks a method up by its name for each node.
+_VISITS: dict[type, Callable[[_Walker, Any], None]] = {
+    getattr(ast, name.removeprefix("visit_")): visit
+    for name, visit in vars(_Walker).items()
+    if name.startswith("visit_")
+}
 
 
 def _parts(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr | None]]:

@@ -152,6 +152,16 @@ def without_dead(tree: Node, vllm: Version) -> Node:
 
     What stays is shared with the tree given.
     """
+    return _pruned(tree, vllm) if any(_is_decided(node, vllm) for node in walk(tree)) else tree
+
+
+def _is_decided(node: ast.AST, vllm: Version) -> bool:
+    if isinstance(node, (ast.If, ast.IfExp)):
+        return evaluate(node.test, vllm) is not None
+    return isinstance(node, ast.BoolOp) and any(evaluate(one, vllm) is not None for one in node.values)
+
+
+def _pruned(tree: Node, vllm: Version) -> Node:
     changed: dict[str, Any] = {}
     for name, value in ast.iter_fields(tree):
         block = value if isinstance(value, list) else [value]
@@ -179,4 +189,4 @@ def _alive(node: Any, vllm: Version) -> list[Any]:
         places = (place for place, one in enumerate(node.values, 1) if evaluate(one, vllm) is decides)
         if (end := next(places, len(node.values))) < len(node.values):
             node = ast.copy_location(ast.BoolOp(node.op, node.values[:end]), node)
-    return [without_dead(node, vllm) if isinstance(node, ast.AST) else node]
+    return [_pruned(node, vllm) if isinstance(node, ast.AST) else node]

@@ -16,7 +16,7 @@ from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, is_bound, misfit, named_of, not_taken, places_of, signature
 from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
-from npu_upgrade.program.conditions import text_of
+from npu_upgrade.program.conditions import names_in
 from npu_upgrade.program.program import ClassSymbol, File, Method
 from npu_upgrade.program.scope import Callee, Scope, decorators, scope_of
 from npu_upgrade.program.self_use import methods_on
@@ -125,7 +125,7 @@ def _is_used(name: str, cls: ClassSymbol, resolver: Resolver) -> bool:
     heirs = cls.file.program.files(cls.file.path.rpartition("/")[0])
     classes = [one for file in heirs for one in file.classes.values() if cls in one.mro]
     nodes = {id(m.node): m.node for one in classes for m in methods_on(one)}
-    return any(f".{name}(" in text_of(node) and _uses_result(node, name) for node in nodes.values())
+    return any(name in names_in(node) and _uses_result(node, name) for node in nodes.values())
 
 
 def _uses_result(node: Function, name: str) -> bool:

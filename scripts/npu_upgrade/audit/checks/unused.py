@@ -99,7 +99,7 @@ def _name(arg: ast.arg) -> str:
 
 def _read(node: Function) -> set[str]:
     """The names that a function reads."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
+    return {n.id for n in walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
 
 
 def _uncalled(world: World) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from npu_upgrade.audit.parity.counterparts import upstream_of
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import are_equal, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import conditions_of, text_of
@@ -89,7 +89,7 @@ def _differ(file: File, node: Function, old_file: File, old: Function) -> bool:
     """Whether a function reads otherwise; most do not, and the source tells that, but for version guards."""
     source = _source(file, node)
     known = source == _source(old_file, old) and not may_guard(source)
-    return not known and text_of(old) != text_of(node)
+    return not known and not are_equal(old, node)
 
 
 def _source(file: File, node: Function) -> str:
