@@ -14,6 +14,7 @@ from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.sources.tree import open_source
 
 HELPER, PATCH = f"{NPU}/helper.py", "vllm_ascend/patch/patch_runner.py"
+LIMITS, LATER = f"{NPU}/limits.py", f"{NPU}/later_runner.py"
 STEP = """
         def step(self, batch):
             tokens = batch.tokens
@@ -55,6 +56,7 @@ FILES = {
     AR: f"""
         from {BASE[:-3].replace("/", ".")} import OmniNPUModelRunner
         from {HELPER[:-3].replace("/", ".")} import Bound, bound
+        from {LIMITS[:-3].replace("/", ".")} import MOST
 
 
         class NPUARModelRunner(OmniNPUModelRunner):
@@ -69,11 +71,26 @@ FILES = {
                 self.note(logits)
                 result = self.sample(logits, limits)
                 return bound(result, Bound())
+
+            def cut(self, tokens):
+                return tokens[:MOST]
     """,
+    LIMITS: "MOST = 8\n",
     HELPER: "class Bound:\n    low = 0\n\n\ndef bound(value, by):\n    return max(value, by.low)\n",
     PATCH: f"from {VLLM[:-3].replace('/', '.')} import GPUModelRunner\n\nGPUModelRunner.late = 1\n",
 }
+LATER_TEXT = f"""from {AR[:-3].replace("/", ".")} import NPUARModelRunner
+
+
+class NPULaterModelRunner(NPUARModelRunner):
+    def note(self):
+        return self.never_there
+"""
 EDITS = [
+    (ASCEND, "def sample(self, logits, limits):", "def sample(self, logits, limits, how):"),
+    (LIMITS, "MOST = 8", "LEAST = 8"),
+    (LATER, "", LATER_TEXT),
+    (LATER, LATER_TEXT, "NONE = 1\n"),
     (AR, "self.note(logits)", "self.note(logits, self.gone)"),
     (AR, "return bound(result, Bound())", "return bound(result, Bound()), self.late"),
     (HELPER, "def bound(value, by):", "def bound(value, by, how):"),
@@ -100,8 +117,9 @@ def test_an_audit_after_an_edit_finds_what_a_cold_one_finds(
     for number, (path, text, other) in enumerate([("", "", ""), *EDITS]):
         if path:
             place = tmp_path / "new" / path.partition("/")[0] / path
-            assert text in place.read_text()
-            place.write_text(place.read_text().replace(text, other))
+            before = place.read_text() if text else ""
+            assert text in before
+            place.write_text(before.replace(text, other) if text else other)
         found = []
         for cache in ("warm", f"cold-{number}"):
             monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
