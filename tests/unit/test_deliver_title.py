@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_upgrade.delivery import adaptation, upgrade
-from npu_upgrade.delivery.message import check_title, rule_for
+from npu_upgrade.delivery.message import _item, check_title, rule_for
 from npu_upgrade.ground.errors import BadInput
 
 
@@ -66,3 +66,9 @@ def test_the_refusal_shows_a_title_that_would_do(tmp_path: Path):
     with pytest.raises(BadInput) as caught:
         check_title(rule, "no tag", rule.titled("Upgrade to vllm-ascend VERSION", upgrade.TAGS))
     assert "[NPU] Upgrade to vllm-ascend VERSION" in caught.value.try_
+
+
+def test_a_long_path_stands_beside_its_dash() -> None:
+    path = "a/" * 50 + "b.py"
+    assert _item(path) == f"- {path}"
+    assert _item(f"{'word ' * 20}end").count("\n  ") == 1

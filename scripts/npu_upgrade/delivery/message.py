@@ -98,10 +98,9 @@ def _kept(body: str, place: Place, sections: Sequence[Section]) -> tuple[list[st
 
 def _item(text: str) -> str:
     """A list item as git's own messages are wrapped, cut where it gets too long to be read."""
-    lines = textwrap.wrap(
-        f"- {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
-    )
-    return "\n".join(lines[:MOST_LINES]) + (" ..." if len(lines) > MOST_LINES else "")
+    # wrapped without its dash, which would stand alone before a long path
+    lines = textwrap.wrap(text, WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+    return "- " + "\n  ".join(lines[:MOST_LINES]) + (" ..." if len(lines) > MOST_LINES else "")
 
 
 def count(number: int, noun: str) -> str:
