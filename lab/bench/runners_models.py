@@ -26,7 +26,6 @@ from npu_upgrade.ground.progress import say
 
 HEAD = ("model", "mode", "V1: ours against vllm-omni's", "V2: ours against the same", "how")
 EAGER, GRAPH = "eager", "graph"
-NOT_HERE = "the emulator has no tiny checkpoint of it"
 _COMPARE = """
 import json, sys, torch
 from safetensors.torch import load_file
@@ -63,8 +62,8 @@ MODELS = (
         "qwen3-omni",
         v2="its pipeline declares no native V2 data plane, and the older one was not tried",
     ),
-    Model("MiniCPM-o 4.5", instead=NOT_HERE),
-    Model("HunyuanImage3, AR stage", instead=NOT_HERE),
+    Model("MiniCPM-o 4.5", instead="not tried"),
+    Model("HunyuanImage3, AR stage", instead="not tried"),
     Model("each of them on a GPU", instead="BLOCKED: needs a GPU and vLLM's wheel"),
 )
 DEFAULT = ("Qwen3-TTS eager",)

@@ -370,8 +370,30 @@ SCENARIOS += (
     ),
 )
 
+_DESCRIBED = (_said("a cat"), _said("what is red?"), _said("a red house"))
+SCENARIOS += (
+    Scenario(
+        "hunyuan-image3",
+        "HunyuanImage3's AR stage, a description to a recaption and a picture's shape, a question to text; "
+        "deploy file on one device, two requests at a time, fewer tokens, no pictures in, so none profiled; "
+        "the configuration's class is ours; against transformers' HunYuanMoEV1 with the stage's rules",
+        "pipeline",
+        "pipelines.hunyuan_image3",
+        (
+            Probe("picture", _DESCRIBED[:1], check="payload"),
+            Probe("question", _DESCRIBED[1:2], check="payload"),
+            Probe("three at once", _DESCRIBED, check="payload"),
+            Probe("stops", (), check="stops"),
+        ),
+        ("pipelines",),
+        seconds=900,
+        tolerance=0.3,
+    ),
+)
+
 
 _WORDS = {
+    "hunyuan-image3": ("hunyuan", "sampl"),
     "qwen-image": ("diffusion", "vae", "attn_backend"),
     "wan-ti2v": ("wan", "video"),
     "qwen3-tts": ("tts", "codec", "decoder"),

@@ -16,7 +16,7 @@ from npu_emulator.dry_run.engine import Absent, Output
 from npu_emulator.dry_run.models.files import write_json
 
 EXPECTED = "expected.tensors"  # no weights: a loader takes every file of their kind
-_WORDS, _VARIED, _SURE, _SEEDS = slice(1000, 1016), 4, 0.4, 200
+WORDS, _VARIED, _SURE, _SEEDS = slice(1000, 1016), 4, 0.4, 200
 _RATE, SIZE = 16000, 128  # of the sound and the picture in a request
 
 
@@ -76,11 +76,11 @@ def whole_tokenizer(
     (folder / "chat_template.jinja").write_text(chat, encoding="utf-8")
 
 
-def choose_words(folder: Path, name: str, head, answer: Callable) -> None:
+def choose_words(folder: Path, name: str, head, answer: Callable, kept: Mapping | None = None) -> None:
     """Weights of a few words in ``head`` with which answers differ and no rounding turns a choice.
 
     ``answer`` is :func:`expect`'s, of a few tokens, but for the logits of each token as "logits". Keeps the
-    tokens and their log-probabilities.
+    tokens and their log-probabilities. ``kept`` are weights of other words.
     """
     import torch
 
@@ -92,13 +92,15 @@ def choose_words(folder: Path, name: str, head, answer: Callable) -> None:
         likely = found.pop("logits").float().log_softmax(-1).topk(2).values
         margins.extend((likely[:, 0] - likely[:, 1]).tolist())
         said[text, tuple(more.get("seen", ()))] = tuple(found["tokens"].tolist())
-        return found | {"logprobs": likely[:, 0].contiguous()}
+        return {"logprobs": likely[:, 0]} | found
 
     for seed in range(_SEEDS):
         random = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            words = head.weight.zero_()[_WORDS]
+            words = head.weight.zero_()[WORDS]
             words.copy_(torch.randn(words.shape, generator=random))
+            for word, weights in (kept or {}).items():
+                head.weight[word] = weights
         margins.clear()
         expect(folder, name, tried)
         different = {word for answer in said.values() for word in answer}
