@@ -243,6 +243,13 @@ def test_what_a_user_gets_wrong(served: Path, capsys: pytest.CaptureFixture, wor
     assert result["expected"]
 
 
+def test_the_sources_of_a_model_are_those_of_its_plan(served: Path, capsys: pytest.CaptureFixture) -> None:
+    code, result = run(served, capsys, "features", "--ascend", "pypi:vllm-ascend==0.30.0rc2")
+    assert code == 2
+    assert "adapt.py plan" in result["try"]
+    assert result["try"].endswith("--ascend pypi:vllm-ascend==0.30.0rc2")
+
+
 def test_probing_needs_sources_and_no_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     nothing = ["features", "--probe", "--python", "nowhere/python"]
     assert cli.main("upgrade.py", "", ["features"], nothing) == 3

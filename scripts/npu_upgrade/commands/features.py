@@ -28,7 +28,7 @@ from npu_upgrade.gates.serving.device import CPU
 from npu_upgrade.gates.serving.launch import DUMMY, ranks
 from npu_upgrade.gates.serving.session import named_python, scratch, stopping
 from npu_upgrade.gates.serving.starts import Ladder, Servers, descend, ladder_text
-from npu_upgrade.ground.command import ADAPT, program, upgrade
+from npu_upgrade.ground.command import ADAPT, adapt, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -61,9 +61,15 @@ def run(args: argparse.Namespace) -> Result:
     """PASS when all that applies is verified; FAIL for unsupported or a model that does not serve."""
     if args.probe:
         return _probed(args)
-    if args.ascend or args.vllm or not args.model:
+    if args.model and (args.ascend or args.vllm):
         raise BadInput(
-            "--ascend and --vllm go with --probe" if args.model else "no model is named",
+            "--ascend and --vllm go with --probe; a server is that of the model's plan, or of --python",
+            expected="MODEL alone, or --probe with the sources to read",
+            try_=adapt("plan", args.model, "--ascend", args.ascend or "SPEC").short,
+        )
+    if not args.model:
+        raise BadInput(
+            "no model is named",
             expected="MODEL, or --probe with the sources to read",
             try_=upgrade("features", "--probe", "--ascend", "SPEC", "--vllm", "SPEC").short,
         )
