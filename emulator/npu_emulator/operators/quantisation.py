@@ -8,6 +8,7 @@ from npu_emulator.operators.registry import reference
 from npu_emulator.problems import lacking, require
 
 _INT8 = (None, torch.int8, torch.qint8, 1, 12)  # the numbers are those of torch's ScalarType
+_NUMBERED = {3: torch.int32, 5: torch.float16, 15: torch.bfloat16}
 _LARGEST = 127
 
 
@@ -91,7 +92,7 @@ def npu_quant_matmul(
         raise lacking(_MATMUL, f"x1 of {x1.dtype} with x2 of {x2.dtype}")
     if scale.dtype == torch.int64:
         raise lacking(_MATMUL, "a scale packed into int64")
-    kind = torch.int8 if output_dtype in _INT8 else output_dtype
+    kind = torch.int8 if output_dtype in _INT8 else _NUMBERED.get(output_dtype, output_dtype)
     _check_matmul(x1, x2, scale, offset, pertoken_scale, bias, kind)
     product = x1.double() @ x2.double()  # exact: the sums stay far below 2**53
     if bias is not None and bias.dtype in _BEFORE:
