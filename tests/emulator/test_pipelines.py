@@ -52,6 +52,19 @@ def test_pictures_that_the_thinker_forgets_are_seen_in_its_words(tmp_path):
     assert ran.why.startswith("picture and sound: request 0: "), ran.why
 
 
+def test_a_runner_that_asks_no_models_sampler_is_seen_in_its_words(tmp_path):
+    edit = {
+        "path": "vllm_omni/platforms/npu/worker/npu_ar_model_runner.py",
+        "at": "NPUARModelRunner._sample",
+        "do": "replace-expression",
+        "expression": 'getattr(self.model, "prefer_model_sampler", False)',
+        "to": "False",
+    }
+    (ran,) = _wrong(edit, ["hunyuan-image3"], tmp_path)
+    assert ran.state == "FAIL"
+    assert ran.why.startswith("picture: request 0: tokens"), ran.why
+
+
 def _wrong(edit, names, folder):
     """What the pipelines of the newest pair do with one edit of vllm-omni."""
     right = NEWEST.triple()

@@ -324,5 +324,4 @@ def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Outp
     }
     (choice,) = server.post(running, "/v1/chat/completions", body)["choices"]
     steps = torch.tensor([step["logprob"] for step in choice["logprobs"]["content"]])
-    ended = choice["finish_reason"] == ("length" if _asks(text) else "stop")
-    return engine.Output(choice["token_ids"], [], {"logprobs": [steps]}, finished=ended)
+    return engine.Output(choice["token_ids"], [], {"logprobs": [steps]}, choice["finish_reason"] is not None)
