@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npu_upgrade.delivery.refusals import defined_twice, lost_markers
+from npu_upgrade.job.answer_checks import defined_twice, lost_markers, problems
 
 FENCE = "# ------ Omni-new ------"
 MARKED = f"""class Runner:
@@ -50,3 +50,11 @@ def test_what_may_have_a_name_twice() -> None:
     decorated = "class A:\n    @property\n    def x(self): ...\n    @x.setter\n    def x(self, value): ...\n"
     assert defined_twice("", decorated) == []
     assert defined_twice("", "class A:\n    def x(self): ...\nclass B:\n    def x(self): ...\n") == []
+
+
+def test_an_answer_loses_no_marker_of_code_that_stands_and_defines_nothing_twice() -> None:
+    assert problems(MARKED, MARKED.replace("a = 1", "a = 2")) == []
+    (lost,) = problems(MARKED, MARKED.replace(f"        {FENCE}\n", ""))
+    assert lost == "Runner.run lost markers of omni code that still stands"
+    (twice,) = problems(MARKED, TWICE)
+    assert twice.startswith("Runner.load is defined twice")

@@ -78,6 +78,16 @@ def test_a_bad_resolution_is_seen(world: World, text: str, problem: str) -> None
     assert problem in data["problems"][0]["problem"]
 
 
+def test_markers_that_go_while_their_code_stays_are_seen_before_the_delivery(world: World) -> None:
+    merge(world, "--out", "out")
+    file = world.workspace / "out" / BASE
+    resolve(file, ANSWER)
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if "Omni-new" not in line))
+    code, data, _ = upgrade("plan")
+    assert (code, len(data["problems"])) == (1, 1)
+    assert "lost markers of omni code that still stands" in data["problems"][0]["problem"]
+
+
 def test_a_missing_file_is_seen(world: World) -> None:
     merge(world, "--out", "out")
     (world.workspace / "out" / BASE).unlink()

@@ -8,18 +8,15 @@ from __future__ import annotations
 import ast
 import shlex
 import warnings
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import yaml
 
 from npu_upgrade.code.conflict_text import marker_rows
-from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.tables import shortened
-from npu_upgrade.lineage.marker_places import is_fence
+from npu_upgrade.job.answer_checks import defined_twice, lost_markers
 from npu_upgrade.sources.checkout import Checkout
 
 
@@ -116,43 +113,3 @@ def check_kept(checkout: Checkout, base: str, paths: Iterable[str]) -> None:
                 expected="one definition of each method",
                 try_="merge the definitions, then run upgrade.py plan and deliver again",
             )
-
-
-def lost_markers(before: str, now: str) -> list[str]:
-    """The methods with fewer omni markers than before, though all the code between those stands as it was.
-
-    Where that code changed or went as well, nobody can tell whether its markers should have stayed.
-    """
-    old, new = parse_module(before).units, parse_module(now).units
-    lost = []
-    for name in old.keys() & new.keys():
-        (markers, held), (left, _) = _marked(old[name].source), _marked(new[name].source)
-        keys = Counter(statement.key for statement in split_statements(new[name].source))
-        lost += [name] if left < markers and held and held <= keys else []
-    return sorted(lost, key=list(old).index)
-
-
-def _marked(source: str) -> tuple[int, Counter[str]]:
-    """How many markers a method has, and the statements between each first and second one."""
-    markers, held = 0, Counter[str]()
-    for statement in split_statements(source):
-        markers += sum(is_fence(comment.text) for comment in statement.comments)
-        if markers % 2 and statement.key != END:
-            held[statement.key] += 1
-    return markers, held
-
-
-def defined_twice(before: str, now: str) -> list[str]:
-    """The methods and functions that are defined more often than before; the first ones never run."""
-    return sorted({name.rpartition("@")[0] for name in _overridden(now) - _overridden(before)})
-
-
-def _overridden(source: str) -> set[str]:
-    """The definitions that a later one of the same name replaces (``x@1``, see ``unit_names``).
-
-    A decorator such as ``overload`` is a reason to define a name again.
-    """
-    units = parse_module(source).units
-    return {
-        name for name in units if name.rpartition("@")[2].isdigit() and units[name].source.lstrip()[0] != "@"
-    }

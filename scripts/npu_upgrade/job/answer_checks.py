@@ -6,11 +6,13 @@ Works on texts with conflicts left in them: every other conflict is read both wa
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Set as AbstractSet
 
 from npu_upgrade.code.conflict_text import answers, marker
 from npu_upgrade.code.module import parse_module, split_lines
 from npu_upgrade.code.names import undefined_names
+from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.conflicts import OpenConflict
 from npu_upgrade.lineage.marker_places import is_fence
@@ -34,7 +36,16 @@ def problems(before: str, after: str) -> list[str]:
     names = sorted(_undefined(readings) - _undefined(was))
     found = [f"nothing defines {', '.join(names)}"] if names else []
     found += [f"the method {name} would be gone" for name in sorted(_units(was) - _units(readings))]
-    return found + _odd_markers(was, readings)
+    return found + _odd_markers(was, readings) + (unkept(was[0], readings[0]) if was else [])
+
+
+def unkept(before: str, now: str) -> list[str]:
+    """What a file may not lose against ``before``: markers of code that stands, a name's only definition."""
+    lost, twice = lost_markers(before, now), defined_twice(before, now)
+    found = [f"{', '.join(lost)} lost markers of omni code that still stands"] if lost else []
+    return found + (
+        [f"{', '.join(twice)} is defined twice: only the last definition counts"] if twice else []
+    )
 
 
 def of_answer(conflict: OpenConflict, answer: str) -> list[str]:
@@ -87,3 +98,43 @@ def _fences(text: str) -> int:
 
 def _keys(text: str) -> list[str]:
     return [str(item[1] if isinstance(item, list) else item) for item in identity(text)]
+
+
+def lost_markers(before: str, now: str) -> list[str]:
+    """The methods with fewer omni markers than before, though all the code between those stands as it was.
+
+    Where that code changed or went as well, nobody can tell whether its markers should have stayed.
+    """
+    old, new = parse_module(before).units, parse_module(now).units
+    lost = []
+    for name in old.keys() & new.keys():
+        (markers, held), (left, _) = _marked(old[name].source), _marked(new[name].source)
+        keys = Counter(statement.key for statement in split_statements(new[name].source))
+        lost += [name] if left < markers and held and held <= keys else []
+    return sorted(lost, key=list(old).index)
+
+
+def _marked(source: str) -> tuple[int, Counter[str]]:
+    """How many markers a method has, and the statements between each first and second one."""
+    markers, held = 0, Counter[str]()
+    for statement in split_statements(source):
+        markers += sum(is_fence(comment.text) for comment in statement.comments)
+        if markers % 2 and statement.key != END:
+            held[statement.key] += 1
+    return markers, held
+
+
+def defined_twice(before: str, now: str) -> list[str]:
+    """The methods and functions that are defined more often than before; the first ones never run."""
+    return sorted({name.rpartition("@")[0] for name in _overridden(now) - _overridden(before)})
+
+
+def _overridden(source: str) -> set[str]:
+    """The definitions that a later one of the same name replaces (``x@1``, see ``unit_names``).
+
+    A decorator such as ``overload`` is a reason to define a name again.
+    """
+    units = parse_module(source).units
+    return {
+        name for name in units if name.rpartition("@")[2].isdigit() and units[name].source.lstrip()[0] != "@"
+    }

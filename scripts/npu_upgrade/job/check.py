@@ -20,6 +20,7 @@ from npu_upgrade.ground.files import json_text, sha256, write_together
 from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.answer_checks import unkept
 from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
@@ -71,7 +72,7 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
     learned = learn_answers(job, root, plan)
     before = dict(loaded.hashes)
     close_rewritten(plan, _texts(job.folder / "merged", plan), _texts(root, plan))
-    problems = _look(root, plan, open_conflicts(root, loaded))
+    problems = _look(root, job.folder / "before", plan, open_conflicts(root, loaded))
     if (
         job.of_omni
         and not problems
@@ -141,8 +142,13 @@ def _failing(plan: dict[str, Any], problems: list[dict[str, str]]) -> list[str]:
     return blocking + said
 
 
-def _look(root: Path, plan: dict[str, Any], conflicts: list[OpenConflict]) -> list[dict[str, str]]:
-    """What is wrong with the files as they are now; brings the plan's conflicts up to date."""
+def _look(
+    root: Path, before: Path, plan: dict[str, Any], conflicts: list[OpenConflict]
+) -> list[dict[str, str]]:
+    """What is wrong with the files as they are now; brings the plan's conflicts up to date.
+
+    ``before`` has the files from before the merge.
+    """
     problems: list[dict[str, str]] = []
     left: dict[str, int] = {}
     for entry in plan["files"]:
@@ -150,7 +156,9 @@ def _look(root: Path, plan: dict[str, Any], conflicts: list[OpenConflict]) -> li
         text = path.read_text("utf-8") if path.exists() else ""
         left[entry["path"]] = list(marker_rows(text).values()).count(OURS)
         entry["sha256_now"] = sha256(path.read_bytes() if path.exists() else b"")
-        problem = "is missing" if not path.exists() else _problem(text)
+        problem = (
+            "is missing" if not path.exists() else _problem(text) or _unkept(before / entry["path"], text)
+        )
         if problem:
             problems.append({"path": entry["path"], "problem": problem})
     plan["conflicts_open"] = sum(left.values())
@@ -200,3 +208,7 @@ def _problem(text: str) -> str:
         return f"does not parse: line {error.lineno}: {error.msg}"
     undefined = sorted(undefined_names(text))
     return f"undefined names: {', '.join(undefined)}" if undefined else ""
+
+
+def _unkept(before: Path, text: str) -> str:
+    return "; ".join(unkept(before.read_text("utf-8"), text)) if before.exists() else ""
