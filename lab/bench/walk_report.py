@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_upgrade.ground.tables import table
 
-WARM_S, COLD_S = 30.0, 300.0
+WARM_S, COLD_S, WALK_S = 30.0, 300.0, 360.0
 MOST_CHARACTERS = 25_000
 
 
@@ -105,6 +105,7 @@ def summary(walks: list[Walk], cold: float | None) -> dict[str, str]:
         "waived": str(sum(len(one.waived) for one in walks)),
         "waived_unproven": str(sum(len(one.unproven) for one in walks)),
         "characters": str(sum(sum(one.printed.values()) for one in walks)),
+        "slowest_s": f"{max(one.seconds for one in walks):.0f}",
         "slowest_to_plan_s": f"{max(one.to_plan_s for one in walks):.1f}",
     }
     return figures | ({"cold_to_plan_s": f"{cold:.1f}"} if cold is not None else {})
@@ -117,6 +118,11 @@ def short_of_goals(walks: list[Walk], cold: float | None) -> list[str]:
         f"{one.transition.id}: {one.to_plan_s:.0f} s to the plan, at most {WARM_S:.0f}"
         for one in walks
         if one.to_plan_s > WARM_S
+    ]
+    missed += [
+        f"{one.transition.id}: {one.seconds:.0f} s in all, less than {WALK_S:.0f}"
+        for one in walks
+        if one.seconds >= WALK_S
     ]
     printed = ((one.transition.id, sum(one.printed.values())) for one in walks)
     missed += [

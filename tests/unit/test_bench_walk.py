@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.walk import TRANSITIONS
 from bench.walk_answers import region
+from bench.walk_report import WALK_S, Walk, short_of_goals
 from npu_upgrade.job.conflicts import conflicts_in, without
 
 BEFORE = ["        a = self.first()", "        b = self.second(a)"]
@@ -60,3 +64,9 @@ def test_an_answer_replaces_the_conflict_and_nothing_else(lines: list[str]) -> N
         [*AFTER, ""]
     )
     assert region(FILE, PLACE, text.partition("\n")[2].rstrip()) == answer.rstrip("\n")
+
+
+def test_a_walk_that_takes_long_misses_its_goal(tmp_path: Path) -> None:
+    walk = Walk(TRANSITIONS[0], tmp_path, steps=[("merge", 20.0), ("emulate", WALK_S)])
+    (missed,) = short_of_goals([walk], None)
+    assert missed.startswith(f"{TRANSITIONS[0].id}: {WALK_S + 20:.0f} s in all")
