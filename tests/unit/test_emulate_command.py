@@ -202,6 +202,15 @@ def test_the_rest_is_added_to_the_evidence_and_nothing_runs_twice(machine, upgra
     assert len(record.data["ran"]) == 6
 
 
+def test_the_rest_runs_to_its_end_whatever_fails(machine, upgrade, run):
+    run()
+    machine.played.clear()
+    machine.fails = {"eager talker": "KeyError: 'tide'"}
+    assert run("--rest")[0] == 1
+    assert machine.played == ["eager talker", "graph talker"]
+    assert newest(upgrade).data["failing"] == ["eager talker"]
+
+
 def test_it_stops_at_a_new_failure_and_goes_on_from_there(machine, upgrade, run):
     machine.fails = {"eager generation": "TypeError: step() takes 2"}
     code, result = run()

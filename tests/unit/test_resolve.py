@@ -497,6 +497,25 @@ def test_the_flags_of_a_method_are_handed_out_together(
     assert (code, done["plan"]["verdict"]) == (0, "PASS")
 
 
+def test_an_edit_by_hand_is_checked_before_anything_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_flags(tmp_path, monkeypatch)
+    file = Path.cwd() / BASE
+    file.write_text("# looked at\n" + file.read_text())
+    code, data, _ = upgrade("next")
+    assert (code, "ask" in data) == (0, False)
+    assert data["next"] == "upgrade.py plan"
+
+
+def test_an_answer_that_yaml_took_the_indentation_of_gets_it_back(world: World, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.yaml"
+    block = ANSWER_TEXT.strip()
+    answers.write_text(f"- id: {ask()['id']}\n  answer: with\n  note: read\n  text: |\n    {block}\n")
+    assert upgrade("resolve", "--from", str(answers))[0] == 0
+    assert ANSWER_TEXT in text_of(world)
+
+
 def test_the_question_that_is_next_ends_what_came_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

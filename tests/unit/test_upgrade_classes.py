@@ -9,6 +9,7 @@ import pytest
 from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, write
 
 from npu_upgrade.cli import main as cli
+from npu_upgrade.commands import deliver as deliver_command
 from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.ground.files import sha256
@@ -282,6 +283,16 @@ def test_what_was_ported_is_named_by_feature_while_it_is_there(upgrade, deliver)
     assert deliver()[0] == 0
     said = "\nPorted from the GPU side (3 hunks of 2 features):\n- steps: 2 hunks\n- tide: 1 hunk\n"
     assert said in upgrade.body()
+
+
+def test_what_was_not_ported_is_listed_anew_when_the_files_are_others(upgrade, deliver, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(deliver_command, "answered", lambda command, **_: asked.append(command.name))
+    place = upgrade.job.folder / "port.json"
+    for tree, times in ((load_plan(upgrade.job).subject(upgrade.repo).tree, 0), ("others", 1)):
+        place.write_text(json.dumps({"hunks": [], "refused": [], "tree": tree}))
+        assert deliver("--dry-run")[0] == 0
+        assert asked == ["port"] * times
 
 
 @pytest.mark.parametrize("alone", [True, False])

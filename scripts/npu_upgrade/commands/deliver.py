@@ -18,9 +18,12 @@ from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.delivery.commit import Delivery, Done
 from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.upgrade import carry_out, include, prepare, request
-from npu_upgrade.ground.command import Command, current, upgrade
+from npu_upgrade.ground.command import Command, answered, current, upgrade
+from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import naming
+from npu_upgrade.job.ask import port_survey
+from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.plan_file import load_plan
 
 EXAMPLES = """--repo ../vllm-omni --dry-run
 --repo ../vllm-omni
@@ -58,6 +61,7 @@ def run(args: argparse.Namespace) -> Result:
     job = named_job(args)
     if args.include:
         include(job, args.repo, args.include, keep=not args.dry_run)
+    _list_gains(job)
     delivery = prepare(job, args.repo, args.title)
     data = {"job": job.id, "tree": delivery.subject.tree}
     if args.dry_run:
@@ -65,6 +69,14 @@ def run(args: argparse.Namespace) -> Result:
     done = carry_out(job, delivery, sign=args.sign)
     opened = request(job, delivery) if args.pr and done.sha else None
     return outcome(delivery, done, data, refused=upgrade("next", *naming(job)), request=opened)
+
+
+def _list_gains(job: Job) -> None:
+    """List anew what the NPU side lacks of the GPU side, when files changed since: the commit names it."""
+    listed_for = port_survey(job).get("tree")
+    if listed_for and listed_for != load_plan(job).subject(job.root).tree:
+        say("listing what of the GPU side the files have now")
+        answered(upgrade("port", *naming(job)), whole=False)
 
 
 def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ()) -> Result:

@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
         default=_AUTO,
     )
-    option(parser, "--rest", "also run what the last result named as pending")
+    option(parser, "--rest", "also run what the last result named as pending, all of it whatever fails")
     option(
         parser, "--costs", "also run the old pair, and compare what a step costs: operators, graphs, waits"
     )
@@ -221,7 +221,8 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     target = f"{on}, which --vllm named: " if job and args.vllm else ""
     if job and job.gate == NEIGHBOUR:
         target = f"{on}, a neighbour of the target: "
-    return _Asked(triple, old, job, choice, _folder(args.out), whole, args.keep_going, args.costs, target)
+    keep_going = args.keep_going or args.rest
+    return _Asked(triple, old, job, choice, _folder(args.out), whole, keep_going, args.costs, target)
 
 
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:

@@ -31,6 +31,7 @@ from npu_upgrade.ground.files import read_object, write_json
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import port_survey
 from npu_upgrade.job.job import Job, find_workspace, naming, open_job
+from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.job.upgrade import NO_PORT
 from npu_upgrade.lineage.items import Item
@@ -261,6 +262,8 @@ def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None 
         kept = {name: result.data[name] for name in names if name in result.data}
         before = read_object(job.folder / "port.json").get("ported", {})
         kept["ported"] = before | result.data.get("ported", {})
+        with contextlib.suppress(UpgradeError):  # a job without a plan has nothing to deliver
+            kept["tree"] = load_plan(job).subject(job.root).tree
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept
         )

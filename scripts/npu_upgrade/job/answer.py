@@ -20,7 +20,7 @@ from npu_upgrade.job import answer_checks as checks
 from npu_upgrade.job.answer_edits import main_class, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
 from npu_upgrade.job.check import downstream, remembered
-from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, marked_text, without
+from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, indented, marked_text, without
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Journal, Undo
 from npu_upgrade.job.plan_file import Plan, load_plan
@@ -50,8 +50,9 @@ def to_conflict(
     conflict = ask.conflict
     assert conflict
     before = _read(job, plan, ask.path)
-    after = with_imports(without(before, conflict, text), list(imports))
     problems = checks.of_answer(conflict, text) if how == "with" else []
+    text = indented(text, conflict)
+    after = with_imports(without(before, conflict, text), list(imports))
     problems += checks.problems(before, after)
     if problems:
         return Answered(None, problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,18 @@ def without(text: str, conflict: OpenConflict, answer: str) -> str:
     body = answer.rstrip("\r\n")
     put = [line.rstrip("\r\n") + end for line in split_lines(body)] if body.strip() else []
     return "".join([*lines[: conflict.first - 1], *put, *lines[conflict.last :]])
+
+
+def indented(answer: str, conflict: OpenConflict) -> str:
+    """An answer that lost its indentation, as a block of YAML does, with that of the side it is most like."""
+    first = next((line for line in answer.splitlines() if line.strip()), "")
+    marked = conflict.marked
+    sides = [marked.ours, marked.theirs, *([marked.base] if marked.has_base else [])]
+    starts = [line for side in sides if (line := next(filter(str.strip, side.splitlines()), ""))]
+    if not first or first[0].isspace() or not starts:
+        return answer
+    near = next((line for line in starts if line.strip() == first.strip()), starts[0])
+    return textwrap.indent(answer, near[: len(near) - len(near.lstrip())])
 
 
 def marked_text(text: str, conflict: OpenConflict) -> str:

@@ -181,6 +181,8 @@ def _plan(one: Upgrade) -> Stage:
     if one.plan and one.plan.conflicts_open and stage.open:
         said = f"{one.plan.conflicts_open} conflicts are open: decide each in the files, then check"
         stage = replace(stage, said=said)
+    if stage.state is State.STALE and not any(ask.stage == CONFLICT for ask in found):
+        return stage  # an edit may have answered what is open: the check comes before the questions
     return replace(stage, asks=found) if stage.open else stage
 
 
