@@ -131,6 +131,23 @@ def test_what_the_function_followed_gave_up_too_is_silent(tmp_path: Path) -> Non
     assert seen(worlds["new"], "lost") == []
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('NOTES = """\n- symbol: Crane.strap\n"""\n', []),
+        ("def of(crane):\n    return crane.strap\n", ["lost"]),
+    ],
+)
+def test_a_word_of_a_text_is_no_use_of_what_went(tmp_path: Path, text: str, found: list[str]) -> None:
+    had = OLD.replace(
+        "        if fast:\n", "        if self.strap:\n            self.pull(self.strap)\n        if fast:\n"
+    )
+    more = {"vllm_ascend/notes.py": text}
+    old = make_world(tmp_path / "old", {CRANE: had} | more)
+    world = make_world(tmp_path / "new", {CRANE: OLD} | more, old=old)
+    assert [one[0] for one in seen(world, "lost")] == found
+
+
 def test_a_world_without_an_old_pair_has_lost_nothing(tmp_path: Path) -> None:
     assert seen(make_world(tmp_path, {CRANE: OLD}), "lost") == []
 

@@ -25,7 +25,7 @@ from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.program.conditions import text_of
-from npu_upgrade.program.mentions import Mentions
+from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.scope import Scope, locals_of, scope_of
@@ -210,7 +210,14 @@ def _is_there(words: set[str], scope: Scope, world: World) -> bool:
     """Whether the trees have all the words still: none is of an interface that went."""
     left = [word for word in words if word not in scope.file.source]
     mentions = Mentions(world.program)
-    return all(any(mentions.of(word)) for word in left)
+    return all(any(_is_name(word, one, world) for one in mentions.of(word)) for word in left)
+
+
+def _is_name(word: str, mention: Mention, world: World) -> bool:
+    """Whether a file has a word as a name, or as a whole string: a word of a text is used by nothing."""
+    file = world.program.file(mention.path)
+    fields = ("id", "attr", "name", "arg", "value")
+    return file is not None and any(word == getattr(n, f, None) for n in file.nodes for f in fields)
 
 
 def _overrides(cls: ClassSymbol, was: ClassSymbol) -> Iterator[Finding]:
