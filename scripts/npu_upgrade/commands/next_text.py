@@ -16,8 +16,9 @@ from npu_upgrade.job.notes import Note, notes_for
 
 MOST_CHARACTERS = 4800
 """So much is shown of what is asked together."""
-_NOT_IN_THE_FILE, _IN_THE_FILE = 450, 200
-"""So much of a text is shown; what omni has stands in the file at the place that is named."""
+_NOT_IN_THE_FILE, _IN_THE_FILE, _IN_CONFLICT = 450, 200, 1200
+"""So much of a text is shown; what omni has stands in the file at the place that is named. Of a conflict both
+sides have to be read."""
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
 _PROJECT = re.compile(r"^there: [\w-]+ (?=\S+:\d)")
@@ -156,6 +157,7 @@ def _texts(ask: Ask) -> dict[str, str]:
     if ask.stage != CONFLICT:
         texts = {role: _RULE.sub("---", textwrap.dedent(text)).strip("\n") for role, text in texts.items()}
     most = {role: _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE for role in texts}
+    most = dict.fromkeys(texts, _IN_CONFLICT) if ask.stage == CONFLICT else most
     return {role: _cut(text, most[role]) for role, text in texts.items() if text}
 
 
