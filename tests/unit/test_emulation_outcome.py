@@ -211,3 +211,8 @@ def test_what_was_not_reached_or_never_ran_is_not_a_pass():
 def test_a_tier_is_as_good_as_its_worst_scenario():
     outcomes = [_outcome("PASS"), _outcome("FAIL", "x", scenario="b"), _outcome("PASS", tier="graph")]
     assert tiers([Compared(one, None) for one in outcomes]) == {"eager": "FAIL", "graph": "PASS"}
+
+
+def test_a_scenario_that_a_release_has_not_got_hides_nothing_that_passed():
+    outcomes = [_outcome("ABSENT"), _outcome("PASS", scenario="b"), _outcome("ABSENT", tier="graph")]
+    assert tiers([Compared(one, None) for one in outcomes]) == {"eager": "PASS", "graph": "ABSENT"}

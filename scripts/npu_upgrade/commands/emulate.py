@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
         default=_AUTO,
     )
-    option(parser, "--rest", "also run what the last result named as pending, all of it whatever fails")
+    option(parser, "--rest", "also run all that would be named as pending, to its end whatever fails")
     option(
         parser, "--costs", "also run the old pair, and compare what a step costs: operators, graphs, waits"
     )
@@ -163,6 +163,7 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     result.summary = asked.target + result.summary
     if job.gate != NEIGHBOUR and not asked.whole:
         result.data |= {"job": job.job.id}
+        result.summary += "; only what was named ran, so that it judges no change"
         result.next = job.again
         return result
     return job.finish(result, pins(asked.triple), {}, evidence, sorted(asked.out.glob("new/*.log")))

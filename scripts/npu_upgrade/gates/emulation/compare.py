@@ -84,12 +84,12 @@ def verdict(all_compared: Sequence[Compared]) -> Verdict:
 
 
 def tiers(all_compared: Sequence[Compared]) -> Mapping[str, str]:
-    """Tier -> the worst state in it."""
-    order = [PASS, ABSENT, LAG, NOT_REACHED, INCONCLUSIVE, FAIL]
+    """Tier -> the worst state in it; ABSENT only where nothing of it is there."""
+    order = [ABSENT, PASS, LAG, NOT_REACHED, INCONCLUSIVE, FAIL]
     worst: dict[str, str] = {}
     for one in all_compared:
-        known = worst.get(one.new.tier)
-        worst[one.new.tier] = max(one.state, known or PASS, key=order.index)
+        tier = one.new.tier
+        worst[tier] = max(one.state, worst.get(tier, one.state), key=order.index)
     return worst
 
 
