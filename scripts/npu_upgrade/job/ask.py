@@ -132,7 +132,8 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
         unit = ""
     finding = str(item.get("finding") or "")
     how = (WAIVE,) if finding else (ACCEPT, WAIVE)
-    how = (*how, WITH) if path and unit else how
+    if path and unit:  # what is gone raises: a correction comes before a reason to leave it
+        how = (WITH, *how) if finding else (*how, WITH)
     if item.get("kind") in ("unresolved-name", "missing-name"):
         how = (*how, ("--import", "from MODULE import NAME"))
     kind, texts = ITEM if item.get("blocking") else LOOK, {"text": str(item.get("detail") or "")}
