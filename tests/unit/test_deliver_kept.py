@@ -56,5 +56,10 @@ def test_an_answer_loses_no_marker_of_code_that_stands_and_defines_nothing_twice
     assert problems(MARKED, MARKED.replace("a = 1", "a = 2")) == []
     (lost,) = problems(MARKED, MARKED.replace(f"        {FENCE}\n", ""))
     assert lost == "Runner.run lost markers of omni code that still stands"
+    between = MARKED.replace("self.omni(a)", "self.other(a)")
+    bare = MARKED.replace(f"        {FENCE}\n", "")
+    assert problems(between, bare) == []  # its code changed as well
+    assert problems(between, bare, MARKED) == [lost]
+    assert problems(bare, bare.replace("a = 1", "a = 2"), MARKED) == []  # lost before
     (twice,) = problems(MARKED, TWICE)
     assert twice.startswith("Runner.load is defined twice")

@@ -86,6 +86,9 @@ def test_markers_that_go_while_their_code_stays_are_seen_before_the_delivery(wor
     code, data, _ = upgrade("plan")
     assert (code, len(data["problems"])) == (1, 1)
     assert "lost markers of omni code that still stands" in data["problems"][0]["problem"]
+    code, data, _ = upgrade("next")
+    assert (code, data["step"], data["then"].rpartition("/")[2].split()[1]) == (1, "change", "plan")
+    assert "lost markers" in data["why"]
 
 
 def test_a_missing_file_is_seen(world: World) -> None:

@@ -19,8 +19,11 @@ from npu_upgrade.lineage.marker_places import is_fence
 from npu_upgrade.merge.conflict_identity import identity
 
 
-def problems(before: str, after: str) -> list[str]:
-    """What is wrong with ``after`` that was not wrong with ``before``, in sentences; else empty."""
+def problems(before: str, after: str, first: str = "") -> list[str]:
+    """What is wrong with ``after`` that was not wrong with ``before``, in sentences; else empty.
+
+    ``first`` is the file before the merge: what it had is not lost in two steps either.
+    """
     try:
         readings = [side.text for side in answers(after)]
     except BadInput as error:
@@ -36,7 +39,10 @@ def problems(before: str, after: str) -> list[str]:
     names = sorted(_undefined(readings) - _undefined(was))
     found = [f"nothing defines {', '.join(names)}"] if names else []
     found += [f"the method {name} would be gone" for name in sorted(_units(was) - _units(readings))]
-    return found + _odd_markers(was, readings) + (unkept(was[0], readings[0]) if was else [])
+    found += _odd_markers(was, readings)
+    known = unkept(first, was[0]) if first and was else []
+    lost = [*unkept(was[0], readings[0]), *(unkept(first, readings[0]) if first else ())] if was else []
+    return found + [one for one in dict.fromkeys(lost) if one not in known]
 
 
 def unkept(before: str, now: str) -> list[str]:

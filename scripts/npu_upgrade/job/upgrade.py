@@ -183,6 +183,10 @@ def _plan(one: Upgrade) -> Stage:
         stage = replace(stage, said=said)
     if stage.state is State.STALE and not any(ask.stage == CONFLICT for ask in found):
         return stage  # an edit may have answered what is open: the check comes before the questions
+    record = one.of("plan")
+    if stage.state is State.FAILED and not found and record and (wrong := record.data.get("problems")):
+        said = "; ".join(f"{row['path']}: {row['problem']}" for row in wrong)
+        return replace(stage, said=f"correct the file by hand: {said}", stuck=True)
     return replace(stage, asks=found) if stage.open else stage
 
 
