@@ -287,7 +287,9 @@ def test_what_was_ported_is_named_by_feature_while_it_is_there(upgrade, deliver)
 
 def test_what_was_not_ported_is_listed_anew_when_the_files_are_others(upgrade, deliver, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(deliver_command, "answered", lambda command, **_: asked.append(command.name))
+    monkeypatch.setattr(
+        deliver_command, "answered", lambda command, **_: (0, asked.append(command.name) or {})
+    )
     place = upgrade.job.folder / "port.json"
     for tree, times in ((load_plan(upgrade.job).subject(upgrade.repo).tree, 0), ("others", 1)):
         place.write_text(json.dumps({"hunks": [], "refused": [], "tree": tree}))

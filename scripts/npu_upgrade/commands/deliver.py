@@ -76,7 +76,9 @@ def _list_gains(job: Job) -> None:
     listed_for = port_survey(job).get("tree")
     if listed_for and listed_for != load_plan(job).subject(job.root).tree:
         say("listing what of the GPU side the files have now")
-        answered(upgrade("port", *naming(job)), whole=False)
+        _, said = answered(upgrade("port", *naming(job)), whole=False)
+        if why := said.get("error"):
+            say(f"note: it could not be listed, the commit names what was lacking before: {why}")
 
 
 def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ()) -> Result:

@@ -19,7 +19,7 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
 from npu_upgrade.job.answer_edits import main_class, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
-from npu_upgrade.job.check import downstream, remembered
+from npu_upgrade.job.check import before_merge, downstream, remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, indented, marked_text, without
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Journal, Undo
@@ -53,7 +53,7 @@ def to_conflict(
     problems = checks.of_answer(conflict, text) if how == "with" else []
     text = indented(text, conflict)
     after = with_imports(without(before, conflict, text), list(imports))
-    problems += checks.problems(before, after, _first(job, ask.path))
+    problems += checks.problems(before, after, before_merge(job, ask.path))
     if problems:
         return Answered(None, problems)
     after = _tidy(job, ask.path, before, without_lost(ask.path, before, after, lambda: downstream(job)))
@@ -69,7 +69,7 @@ def to_methods(job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str]
     before = _read(job, plan, ask.path)
     after, units = with_methods(before, ask.owner or main_class(before), text) if text else (before, [])
     after = with_imports(after, list(imports))
-    problems = checks.problems(before, after, _first(job, ask.path))
+    problems = checks.problems(before, after, before_merge(job, ask.path))
     if after == before:
         problems.append("the answer changes nothing")
     if problems:
@@ -91,7 +91,7 @@ def to_edit(job: Job, plan: Plan, ask: Ask, note: str) -> Answered:
     else:
         base = (plan.versions.get("base") or {}).get("spec")
         after = guarded(ask.path, before, base, job.inputs.ascend.spec, downstream(job))
-        problems = checks.problems(before, after, _first(job, ask.path))
+        problems = checks.problems(before, after, before_merge(job, ask.path))
     if after == before:
         problems.append("the lines are not there any more: --by-hand, or --waive")
     if problems:
@@ -103,16 +103,10 @@ def to_edit(job: Job, plan: Plan, ask: Ask, note: str) -> Answered:
     return Answered(_write(job, ask, before, after, {"note": note, "how": "accept"}), [])
 
 
-def _first(job: Job, path: str) -> str:
-    """A file as it was before the merge, empty where the merge did not touch it."""
-    place = job.folder / "before" / path
-    return place.read_text("utf-8") if place.exists() else ""
-
-
 def _tidy(job: Job, path: str, before: str, after: str) -> str:
     """The file in the project's style, by what was changed since before the merge."""
     folder = Path(job.repo) if job.repo else downstream(job).root
-    return formatted(folder, path, _first(job, path) or before, after) if folder else after
+    return formatted(folder, path, before_merge(job, path) or before, after) if folder else after
 
 
 def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:

@@ -72,7 +72,7 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
     learned = learn_answers(job, root, plan)
     before = dict(loaded.hashes)
     close_rewritten(plan, _texts(job.folder / "merged", plan), _texts(root, plan))
-    problems = _look(root, job.folder / "before", plan, open_conflicts(root, loaded))
+    problems = _look(job, root, plan, open_conflicts(root, loaded))
     if (
         job.of_omni
         and not problems
@@ -110,6 +110,12 @@ def downstream(job: Job) -> SourceTree:
     return open_source(f"dir:{job.repo}" if job.repo else job.inputs.omni.spec)
 
 
+def before_merge(job: Job, path: str) -> str:
+    """A file as it was before the merge, empty where the merge did not touch it."""
+    place = job.folder / "before" / path
+    return place.read_text("utf-8") if place.exists() else ""
+
+
 def remembered(job: Job) -> Answers:
     """The answers to conflicts that the workspace remembers."""
     return Answers(workspace_root(job.workspace) / "answers")
@@ -142,13 +148,8 @@ def _failing(plan: dict[str, Any], problems: list[dict[str, str]]) -> list[str]:
     return blocking + said
 
 
-def _look(
-    root: Path, before: Path, plan: dict[str, Any], conflicts: list[OpenConflict]
-) -> list[dict[str, str]]:
-    """What is wrong with the files as they are now; brings the plan's conflicts up to date.
-
-    ``before`` has the files from before the merge.
-    """
+def _look(job: Job, root: Path, plan: dict[str, Any], conflicts: list[OpenConflict]) -> list[dict[str, str]]:
+    """What is wrong with the files as they are now; brings the plan's conflicts up to date."""
     problems: list[dict[str, str]] = []
     left: dict[str, int] = {}
     for entry in plan["files"]:
@@ -156,9 +157,7 @@ def _look(
         text = path.read_text("utf-8") if path.exists() else ""
         left[entry["path"]] = list(marker_rows(text).values()).count(OURS)
         entry["sha256_now"] = sha256(path.read_bytes() if path.exists() else b"")
-        problem = (
-            "is missing" if not path.exists() else _problem(text) or _unkept(before / entry["path"], text)
-        )
+        problem = "is missing" if not path.exists() else _problem(text, before_merge(job, entry["path"]))
         if problem:
             problems.append({"path": entry["path"], "problem": problem})
     plan["conflicts_open"] = sum(left.values())
@@ -198,8 +197,8 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
     plan["items"] += [item for key, item in new.items() if key not in {one["id"] for one in plan["items"]}]
 
 
-def _problem(text: str) -> str:
-    """What is wrong with a merged file, empty when nothing is."""
+def _problem(text: str, first: str = "") -> str:
+    """What is wrong with a merged file, empty when nothing is; ``first`` is the file before the merge."""
     if marks := marker_rows(text):
         return f"{len(marks)} lines of conflict markers"
     try:
@@ -207,8 +206,6 @@ def _problem(text: str) -> str:
     except SyntaxError as error:
         return f"does not parse: line {error.lineno}: {error.msg}"
     undefined = sorted(undefined_names(text))
-    return f"undefined names: {', '.join(undefined)}" if undefined else ""
-
-
-def _unkept(before: Path, text: str) -> str:
-    return "; ".join(unkept(before.read_text("utf-8"), text)) if before.exists() else ""
+    if undefined:
+        return f"undefined names: {', '.join(undefined)}"
+    return "; ".join(unkept(first, text)) if first else ""
