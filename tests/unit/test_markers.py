@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from npu_upgrade.code.statements import END, Comment, Statement, render, split_statements
 from npu_upgrade.lineage.marker_places import counted as markers_of
 from npu_upgrade.lineage.marker_places import is_marker, is_rule, omni_code, unmarked_runs
-from npu_upgrade.merge.markers import MARKER, add_markers
+from npu_upgrade.merge.markers import MARKER, add_markers, close_in_place
+from npu_upgrade.threeway.method import merge_method
 
 OPENERS = [
     "# -------------------------------------- Omni-new -------------------------------------------------",
@@ -240,3 +241,25 @@ def test_the_closing_marker_stands_behind_comments_of_the_run() -> None:
     block = "        if omni:\n            one()\n            # end of one\n"
     merged = UPSTREAM.replace("        return batch", f"{block}        # then\n        return batch")
     assert f"            # end of one\n        {MARKER}\n        # then\n        return" in mark(merged)
+
+
+def merged_with(ours: str, theirs: str) -> str:
+    base, mine, new = (split_statements(expect(text)) for text in (UPSTREAM, ours, theirs))
+    pieces = close_in_place(merge_method(base, mine, new).pieces, mine)
+    return render([piece for piece in pieces if isinstance(piece, Statement)])
+
+
+@pytest.mark.parametrize("new", ["also(batch)", "if done:\n            also(batch)"])
+def test_what_upstream_puts_behind_omni_code_stays_out_of_its_markers(new: str) -> None:
+    ours = UPSTREAM.replace(
+        "        start(batch)\n", "        M\n        start(batch, talk)\n        M\n        # where there is one\n"
+    )
+    theirs = UPSTREAM.replace("        if batch", f"        # at last\n        {new}\n        if batch")
+    expected = ours.replace("        # where", f"        # at last\n        {new}\n        # where")
+    assert merged_with(ours, theirs) == expect(expected)
+
+
+def test_a_marker_that_opens_omni_code_stays_with_it() -> None:
+    ours = UPSTREAM.replace("        return", "        M\n        talk(batch)\n        M\n        return")
+    theirs = UPSTREAM.replace("        if batch", "        also(batch)\n        if batch")
+    assert merged_with(ours, theirs) == expect(ours.replace("        if batch", "        also(batch)\n        if batch"))

@@ -108,20 +108,25 @@ def unmarked_runs(merged: Sequence[Statement], omni: Sequence[bool]) -> list[Run
     alone = [run for run in runs if run.header_only and run.start in own]
     closings = {run.start: closing for run in alone if (closing := _closing(merged, run, own))}
     covering = {run.start for run in alone if run.start not in closings}
-    fenced = _fenced(merged, closings)
+    within = _fenced(merged, closings)
     headers = parents(merged)
     return [
         run
         for run in runs
-        if run.start not in own and not fenced[run.start] and covering.isdisjoint(_above(headers, run.start))
+        if run.start not in own and not within[run.start] and covering.isdisjoint(_above(headers, run.start))
     ]
 
 
 def unmarked_statements(merged: Sequence[Statement], omni: Sequence[bool]) -> set[int]:
     """The omni statements of :func:`unmarked_runs`, less those that fences inside a run hold."""
-    fenced = _fenced(merged, {})
+    within = fenced(merged)
     runs = unmarked_runs(merged, omni)
-    return {n for run in runs for n in range(run.start, run.end) if omni[n] and not fenced[n]}
+    return {n for run in runs for n in range(run.start, run.end) if omni[n] and not within[n]}
+
+
+def fenced(method: Sequence[Statement]) -> list[bool]:
+    """Which statements of a method stand between an opening and a closing fence."""
+    return _fenced(method, {})
 
 
 def body_start(merged: Sequence[Statement]) -> int:

@@ -22,7 +22,7 @@ from npu_upgrade.lineage.inference import MethodLineage
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.answers import Answers, apply_answers
-from npu_upgrade.merge.markers import add_markers
+from npu_upgrade.merge.markers import add_markers, close_in_place
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Flag, Labels, MergedMethod, resolved
@@ -145,6 +145,7 @@ def merge_unit(
     base = at_depth(base, ours)
     theirs_now = at_depth(split_statements(theirs), ours)
     merged = merge_method(base, ours, theirs_now, context)
+    merged = replace(merged, pieces=close_in_place(merged.pieces, ours))
     if answers is not None and merged.conflicts:
         merged = apply_answers(merged, answers)
     if not bases.is_sure(entry):
