@@ -53,6 +53,16 @@ def test_a_keyword_that_repeats_a_default_is_not_missed(tmp_path):
     assert told(world, "parity-kwargs") == []
 
 
+@pytest.mark.parametrize(
+    ("other", "missing"), [("sizes", []), ("meta", [("NPUARModelRunner", "replace(meta)(longest=) in step")])]
+)
+def test_fields_replaced_in_two_objects_are_not_one_thing(tmp_path, other, missing):
+    head = "from dataclasses import replace"
+    gpu = "def step(self, meta, sizes, n):\n    return replace(meta, longest=n)\n"
+    npu = f"def step(self, meta, sizes, n):\n    return replace({other}, total=n)\n"
+    assert told(runners(tmp_path, head=head, npu_head=head, gpu=gpu, npu=npu), "parity-kwargs") == missing
+
+
 def test_a_key_of_a_dict_that_is_passed_on(tmp_path):
     gpu = """
         def step(self, x, request):

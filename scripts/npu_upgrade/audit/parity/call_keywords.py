@@ -78,11 +78,16 @@ def _filled(target: ast.expr, value: ast.expr) -> tuple[str, dict[str, ast.expr]
 
 
 def callee(call: ast.Call) -> str:
-    """The dotted text of what is called; ``super().f`` is ``self.f``."""
+    """The dotted text of what is called; ``super().f`` is ``self.f``.
+
+    ``replace`` takes the fields of whatever it is given, so what that is belongs to the callee.
+    """
     func = call.func
     if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Call):
         return f"self.{func.attr}" if dotted(func.value.func) == "super" else ""
     name = dotted(func)
+    if name.rpartition(".")[2] == "replace" and call.args:
+        return f"{name}({ast.unparse(call.args[0])})"
     return NAMES.get(name, name)
 
 
