@@ -252,7 +252,7 @@ def merged_with(ours: str, theirs: str) -> str:
 @pytest.mark.parametrize("new", ["also(batch)", "if done:\n            also(batch)"])
 def test_what_upstream_puts_behind_omni_code_stays_out_of_its_markers(new: str) -> None:
     ours = UPSTREAM.replace(
-        "        start(batch)\n", "        M\n        start(batch, talk)\n        M\n        # where there is one\n"
+        "        start(batch)\n", "        M\n        start(batch, talk)\n        M\n        # where any\n"
     )
     theirs = UPSTREAM.replace("        if batch", f"        # at last\n        {new}\n        if batch")
     expected = ours.replace("        # where", f"        # at last\n        {new}\n        # where")
@@ -261,5 +261,6 @@ def test_what_upstream_puts_behind_omni_code_stays_out_of_its_markers(new: str) 
 
 def test_a_marker_that_opens_omni_code_stays_with_it() -> None:
     ours = UPSTREAM.replace("        return", "        M\n        talk(batch)\n        M\n        return")
-    theirs = UPSTREAM.replace("        if batch", "        also(batch)\n        if batch")
-    assert merged_with(ours, theirs) == expect(ours.replace("        if batch", "        also(batch)\n        if batch"))
+    new = "        also(batch)\n        if batch"
+    theirs = UPSTREAM.replace("        if batch", new)
+    assert merged_with(ours, theirs) == expect(ours.replace("        if batch", new))

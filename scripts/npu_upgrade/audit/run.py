@@ -17,7 +17,7 @@ import msgspec
 from npu_upgrade.audit import checks
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.audit.world import World
-from npu_upgrade.ground.beside import beside
+from npu_upgrade.ground.beside import beside, from_both_ends
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import sha256
@@ -28,15 +28,15 @@ from npu_upgrade.sources.content import code_digest, content_of
 
 # The rooms whose code decides what is found.
 _ROOMS = ("audit", "program", "lineage", "threeway", "code", "sources")
-# How the checks are called that have least in common with the others: half of the time.
+# How the checks are called that have least in common with the others: another process begins with these.
 _APART = (
-    "config-defaults",
-    "copied-otherwise",
-    "cuda-names",
-    "imports",
-    "markers",
     "parity",
     "stale-copies",
+    "copied-otherwise",
+    "cuda-names",
+    "config-defaults",
+    "imports",
+    "markers",
     "versions",
 )
 
@@ -73,21 +73,23 @@ def look_at_both(world: World, names: Sequence[str]) -> tuple[Outcome, Outcome]:
     """The outcome of a triple and of the old one beside it, which is empty when there is none.
 
     Two processes halve the time on two cores, and none holds the trees of both pairs. Where the old pair
-    is known, as after an edit, the second process runs the checks that have least in common with the others.
+    is known, as after an edit, they share the checks; findings are kept, so that here they are only read.
     """
     old = World(world.old.triple) if world.old else None
     if old and not _is_kept(old, names):
         waiting = beside(lambda: msgspec.json.encode(look(old, names)))
-        return look(world, names), _outcome(waiting())
-    apart = [name for name in names if name.startswith(_APART)]
-    if not _is_kept(world, apart):
-        waiting = beside(lambda: msgspec.json.encode(look(world, apart)))
-        here = look(world, [name for name in names if name not in apart])
-        there = _outcome(waiting())
-        here = Outcome(in_order([*here.findings, *there.findings]), here.faults | there.faults)
-    else:
-        here = look(world, names)
-    return here, look(old, names) if old else Outcome()
+        return look(world, names), msgspec.json.decode(waiting(), type=Outcome)
+    known = KeptFindings(world)
+    missing = sorted((name for name in names if known.get(name) is None), key=_is_apart)
+    with from_both_ends(missing) as (front, back):
+        waiting = beside(lambda: msgspec.json.encode(look(world, back).faults))
+        look(world, front)
+        waiting()
+    return look(world, names), look(old, names) if old else Outcome()
+
+
+def _is_apart(name: str) -> int:
+    return next((n for n, start in enumerate(reversed(_APART), 1) if name.startswith(start)), 0)
 
 
 def _is_kept(world: World, names: Sequence[str]) -> bool:
@@ -95,11 +97,7 @@ def _is_kept(world: World, names: Sequence[str]) -> bool:
     return all(found.get(name) is not None for name in names)
 
 
-def _outcome(data: bytes) -> Outcome:
-    return msgspec.json.decode(data, type=Outcome)
-
-
-def look(world: World, names: Sequence[str]) -> Outcome:
+def look(world: World, names: Iterable[str]) -> Outcome:
     """The findings of the named checks on one triple."""
     known = KeptFindings(world)
     outcome = Outcome()

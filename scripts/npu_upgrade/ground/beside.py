@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+One = TypeVar("One")
 
 
 def beside(work: Callable[[], bytes]) -> Callable[[], bytes]:
@@ -30,3 +34,25 @@ def beside(work: Callable[[], bytes]) -> Callable[[], bytes]:
             process.join()
 
     return result
+
+
+@contextmanager
+def from_both_ends(items: Sequence[One]) -> Generator[tuple[Iterator[One], Iterator[One]]]:
+    """Two iterators over ``items`` for two processes: one from the front, one from the back, until they meet.
+
+    A pipe holds as many bytes as there are items, and each item costs one: no lock can be left behind.
+    """
+    reading, writing = os.pipe()
+    os.write(writing, bytes(len(items)))
+    os.close(writing)
+
+    def taken(order: Iterable[One]) -> Iterator[One]:
+        for item in order:
+            if not os.read(reading, 1):
+                return
+            yield item
+
+    try:
+        yield taken(items), taken(items[::-1])
+    finally:
+        os.close(reading)

@@ -94,7 +94,8 @@ def _first_between(out: Sequence[Piece], last: Statement, follower: Statement, o
             after = out[end] if end < len(out) else None
             if end > number + 1 and isinstance(after, Statement) and after.key == follower.key:
                 first = out[number + 1]
-                return number + 1 if isinstance(first, Statement) and first.indent == follower.indent else None
+                at_depth = isinstance(first, Statement) and first.indent == follower.indent
+                return number + 1 if at_depth else None
     return None
 
 
@@ -104,7 +105,8 @@ def _move(out: list[Piece], place: int, follower: Statement, texts: Sequence[str
         n for n, one in enumerate(out) if n > place and isinstance(one, Statement) and one.key == follower.key
     )
     first, then = out[place], out[after]
-    assert isinstance(first, Statement) and isinstance(then, Statement)
+    assert isinstance(first, Statement)
+    assert isinstance(then, Statement)
     moved = tuple(comment for comment in then.comments if comment.text in texts)
     kept = tuple(comment for comment in then.comments if comment.text not in texts)
     out[place] = replace(first, comments=(*moved, *first.comments))
