@@ -173,13 +173,10 @@ def _doubts(
     other = bases.statements(entry, ours, entry.rival) if entry.rival else None
     other = at_depth(other, ours) if other else None
     if entry.rival and other:
-        lines = [
-            render(resolved(one.pieces, "theirs")).split("\n")
-            for one in (merged, merge_method(other, ours, theirs, context))
+        both = [
+            resolved(one.pieces, "theirs") for one in (merged, merge_method(other, ours, theirs, context))
         ]
-        here, there = (
-            "\n".join(line for line in one if line not in two) for one, two in (lines, lines[::-1])
-        )
+        here, there = (_only_in(one, two) for one, two in (both, both[::-1]))
         if here or there:
             reason = (
                 f"its base is not sure: {label} was taken, as for what was copied with it; alone its text is "
@@ -189,6 +186,12 @@ def _doubts(
     elif [s.key for s in base] == [s.key for s in theirs] != [s.key for s in ours]:
         reason = f"its base is not sure, and {label} has the target's text: changes may be missing"
         yield Flag("base", reason, render(base), render(ours), render(theirs))
+
+
+def _only_in(one: Sequence[Statement], other: Sequence[Statement]) -> str:
+    """The text of the statements that another version of the method does not have."""
+    known = {statement.key for statement in other}
+    return render([statement for statement in one if statement.key not in known])
 
 
 def _outcome(merged: MergedMethod, ours: str) -> str:
