@@ -12,7 +12,7 @@ from sources_kit import write_tree
 
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import Published
-from npu_upgrade.sources.pins import kind_of, pair_of, pins_of_ascend, pins_of_omni, resolve
+from npu_upgrade.sources.pins import kind_of, pair_of, pins_of_ascend, pins_of_omni, required, resolve
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 MAIN = "ee0da84ab9e04ac7610e28580af62c365e898389"
@@ -189,3 +189,26 @@ def test_a_document_that_is_no_text_is_skipped(tmp_path: Path) -> None:
     omni = tree(tmp_path / "t", {"docs/a.md": "vllm-ascend:v0.18.0\n"})
     (tmp_path / "t/docs/b.md").write_bytes("vllm-ascend:v0.19.0 中文".encode("gbk"))
     assert [p.value for p in pins_of_omni(omni)] == ["v0.18.0"]
+
+
+@pytest.mark.parametrize(
+    ("files", "allowed"),
+    [
+        (
+            {"pyproject.toml": '[project]\ndependencies = [\n  "vllm==0.24.0+cpu",  # the CPU build\n]\n'},
+            "==0.24.0",
+        ),
+        ({"setup.py": 'setup(install_requires=[\n    "vllm>=0.26.0,<0.28.1",\n])\n'}, "<0.28.1,>=0.26.0"),
+        (
+            {"ship-1.0.dist-info/METADATA": "Name: ship\nRequires-Dist: vllm<0.16.1,>=0.11.0\n"},
+            "<0.16.1,>=0.11.0",
+        ),
+        ({"requirements/common.txt": "torch\nvllm~=0.30.0\n"}, "~=0.30.0"),
+        ({"requirements.txt": "vllm\nvllm-extra==1.0\n"}, None),
+    ],
+)
+def test_what_a_tree_requires_of_another_project(
+    tmp_path: Path, files: dict[str, str], allowed: str | None
+) -> None:
+    found = required(tree(tmp_path, {"ship/__init__.py": ""} | files), "vllm")
+    assert (found and str(found)) == allowed

@@ -263,7 +263,34 @@ def test_a_project_nobody_named_is_walked_to_one_commit(world: Path) -> None:
     ).stdout
     assert "Upgrade to core 1.3.0" in shown
     assert "Signed-off-by: Ann" in shown
-    assert "audit: ship on core is no pair that it knows" in shown.replace("\n  ", " ")
+    said = shown.replace("\n  ", " ")
+    assert "audit: it knows projects on vllm, not on core" in said
+    assert "emulate: there is no emulated device for ship" in said
     for path in ("Dockerfile", "ship/late.py", "ship/near.py"):
         assert f" {path} " in shown
     assert "requirements.txt |" not in shown
+
+
+def test_a_platform_plugin_nobody_named_is_audited_against_the_vllm_it_was_on(tmp_path: Path) -> None:
+    """What is lost with the new vllm is a finding; what is wrong on the old one too is not new."""
+    head = "class Runner:\n    def __init__(self):\n        self.pages = 3\n\n    def turn(self, batch):\n"
+    vllm = {"vllm/__init__.py": "", "vllm/v1/runner.py": head + steps("turn", "        ")}
+    vllm["vllm/v1/worker.py"] = "def step(runner):\n    runner.turn(1)\n    runner.never()\n"
+    commit(tmp_path / "vllm", vllm, date="2026-01-01T12:00:00Z")
+    ship = tmp_path / "brig"
+    own = "        return self.pages\n\n    def never(self):\n        return self.nothing\n"
+    runner = "from vllm.v1.runner import Runner\n\n\nclass ShipRunner(Runner):\n    def turn(self, batch):\n"
+    files = {"ship_plugin/__init__.py": "", "ship_plugin/worker/__init__.py": ""}
+    files["ship_plugin/worker/runner.py"] = f"{runner}{steps('turn', '        ')}{own}"
+    commit(ship, files, date="2026-01-10T12:00:00Z")
+    now = head.replace("pages", "blocks") + steps("turn", "        ", _5="self.better(batch)")
+    commit(tmp_path / "vllm", {"vllm/v1/runner.py": now}, date="2026-02-01T12:00:00Z")
+    words = ("--downstream", f"git:{ship}@HEAD", "--upstream", f"git:{tmp_path}/vllm@HEAD")
+    called(ship, "merge", *words, "--base", f"git:{tmp_path}/vllm@HEAD~1", "--apply")
+    code, said = called(
+        ship, "audit", "--check", "attributes", "imports", "cuda-names", "--output", "said.json"
+    )
+    told = json.loads((ship / "said.json").read_text())["findings"]
+    states = {one["subject"].rpartition(".")[2]: one["state"] for one in told}
+    assert code == 1, said
+    assert (states["pages"], states["nothing"]) == ("NEW", "LAG")

@@ -9,7 +9,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from npu_upgrade.audit.finding import Finding, Side
-from npu_upgrade.audit.world import Triple
+from npu_upgrade.audit.world import ASCEND, Triple
 from npu_upgrade.program.version_guards import version_of
 from npu_upgrade.sources.pins import Pair, Pin, pair_of, pins_of_ascend, pins_of_omni
 from npu_upgrade.sources.tree import SourceTree
@@ -29,6 +29,8 @@ _WHY = {
 
 def belonging(triple: Triple) -> list[Finding]:
     """What speaks against the triple; empty when nothing does, or nothing can be told."""
+    if triple.plugin != ASCEND:
+        return []
     pins = pins_of_ascend(triple.ascend)
     found = [*_other_vllm(triple, pair_of(pins, triple.ascend.version, triple.ascend.date))]
     if triple.omni:
@@ -38,6 +40,8 @@ def belonging(triple: Triple) -> list[Finding]:
 
 def contradictions(triple: Triple) -> Iterator[Finding]:
     """Pins of one tree that cannot all be kept."""
+    if triple.plugin != ASCEND:
+        return
     pins = pins_of_ascend(triple.ascend)
     pair = pair_of(pins, triple.ascend.version, triple.ascend.date)
     for pin in pair.conflicts:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.audit.world import Triple
+from npu_upgrade.audit.world import ASCEND, Triple
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import omni_side, read_runner
@@ -59,10 +59,10 @@ def old_triple(triple: Triple, tracked: str | None = None) -> Triple | None:
     with that release's GPU side and pair; else the pair that the same vllm-omni declares; else the tree at
     the last change of its runners, with what they were copied from (``tracked``, where that is known). Of a
     triple that belongs together already, and of copies older than the release before, it is that release
-    with its own pair.
+    with its own pair. Which vllm another platform plugin ran with is not known here.
     """
     if triple.omni is None:
-        return _old_ascend(triple)
+        return _old_ascend(triple) if triple.plugin == ASCEND else None
     if (same := released_as(triple.omni)) and (released := _released(same)) and not _same(released, triple):
         return released
     omni, spec = triple.omni, ascend_of(triple.omni)

@@ -12,6 +12,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import branches, children, dotted, last_name, reached, walk
 from npu_upgrade.ground.held import held
+from npu_upgrade.lineage.project import distribution
 from npu_upgrade.program.members import members, own_members
 from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Scope, decorators, scope_of
@@ -271,7 +272,7 @@ def all_typed_reads(world: World, types: Types) -> Iterator[TypedRead]:
     seen: set[tuple[int, int, str]] = set()
     ours = frozenset(world.side.classes)
     beside = ((scope, None, ours) for scope in users_of(world))
-    for frame, only, mine in (*((*one, frozenset()) for one in _frames(world, types)), *beside):
+    for frame, only, mine in (*((*one, frozenset()) for one in _frames(world)), *beside):
         for read in typed_reads(frame, types, only, mine):
             key = (id(frame.node), id(read.node), read.name)
             if key not in seen:
@@ -279,9 +280,9 @@ def all_typed_reads(world: World, types: Types) -> Iterator[TypedRead]:
                 yield read
 
 
-def _frames(world: World, types: Types) -> Iterator[tuple[Scope, frozenset[str] | None]]:
+def _frames(world: World) -> Iterator[tuple[Scope, frozenset[str] | None]]:
     """The functions to look at, each with the attributes of ``self`` that it is limited to."""
-    ours = "vllm-omni" if world.of_omni else "vllm-ascend"
+    ours = world.own
     covered: set[int] = set()
     for cls in world.concrete:
         for method in methods_on(cls):
@@ -289,7 +290,7 @@ def _frames(world: World, types: Types) -> Iterator[tuple[Scope, frozenset[str] 
             frame = scope_of(cls, method)
             if method.owner.project == ours:
                 yield frame, None
-            elif only := _set_below(cls, method.owner.project, types):
+            elif only := _set_below(cls, method.owner.project, world):
                 yield frame, only
     for file in world.files if world.of_omni else world.worker_files:
         functions = (Scope(file, function.node) for function in file.functions.values())
@@ -297,9 +298,9 @@ def _frames(world: World, types: Types) -> Iterator[tuple[Scope, frozenset[str] 
         yield from ((frame, None) for frame in (*functions, *methods) if id(frame.node) not in covered)
 
 
-def _set_below(cls: ClassSymbol, project: str, types: Types) -> frozenset[str]:
+def _set_below(cls: ClassSymbol, project: str, world: World) -> frozenset[str]:
     """The attributes that the NPU side of a class sets before its parents of ``project`` use them."""
-    sides = {"vllm": ("vllm-omni", "vllm-ascend"), "vllm-ascend": ("vllm-omni",)}[project]
+    sides = ("vllm-omni", distribution(world.plugin)) if project == "vllm" else ("vllm-omni",)
     owners = (owner for owner in cls.mro if owner.project in sides)
     methods = (method for owner in owners for method in owner.methods.values())
     return frozenset(name for method in methods for name in self_use(method.node).writes)

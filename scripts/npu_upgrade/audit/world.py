@@ -1,6 +1,7 @@
 """What is audited: a triple of trees, the files and classes in question, and their counterparts.
 
-With vllm-omni the audit is about its NPU platform and workers; without, about vllm-ascend.
+With vllm-omni the audit is about its NPU platform and workers; without, about vllm-ascend, or another
+platform plugin of vLLM in its place.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from packaging.version import Version
 
 from npu_upgrade.audit.copies import Copy, find_copies
 from npu_upgrade.lineage.downstream import Downstream, is_within
+from npu_upgrade.lineage.project import distribution, package_of
 from npu_upgrade.program.facts import Effective, effective
 from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.program import ClassSymbol, File, Method, Program
@@ -22,14 +24,16 @@ from npu_upgrade.sources.tree import SourceTree
 
 ASCEND = "vllm_ascend"
 
-
 NO_TREE = SourceTree("none", "none")
 """In the place of a vllm that is not looked at: nothing is known of it."""
 
 
 @dataclass(frozen=True)
 class Triple:
-    """The three trees of one audit; ``omni`` is None when vllm-ascend itself is audited."""
+    """The three trees of one audit; ``omni`` is None when vllm-ascend itself is audited.
+
+    In the place of vllm-ascend there may be another platform plugin of vLLM, to be audited itself.
+    """
 
     omni: SourceTree | None
     ascend: SourceTree
@@ -37,8 +41,13 @@ class Triple:
 
     def trees(self) -> dict[str, SourceTree]:
         """The trees by the package at their top."""
-        found = {"vllm_ascend": self.ascend, "vllm": self.vllm, "vllm_omni": self.omni}
+        found = {self.plugin: self.ascend, "vllm": self.vllm, "vllm_omni": self.omni}
         return {package: tree for package, tree in found.items() if tree and tree is not NO_TREE}
+
+    @property
+    def plugin(self) -> str:
+        """The package of the platform plugin."""
+        return ASCEND if self.ascend.project == distribution(ASCEND) else package_of(self.ascend)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,16 @@ class World:
     @property
     def of_omni(self) -> bool:
         return self.triple.omni is not None
+
+    @cached_property
+    def plugin(self) -> str:
+        """The package of the platform plugin: vllm_ascend, or the other one that is audited."""
+        return self.triple.plugin
+
+    @property
+    def own(self) -> str:
+        """The project that is audited."""
+        return "vllm-omni" if self.of_omni else distribution(self.plugin)
 
     @cached_property
     def vllm_version(self) -> Version | None:

@@ -3,7 +3,8 @@
 Imports, attributes, signatures and their call sites, tuple sizes, shadowed methods, what the
 GPU side has and the NPU side lacks, CUDA names, version pins. Nothing is imported or run. FAIL
 means a finding that the matched old pair does not have; what both have is LAG. In a job the
-merged runners are audited; without --omni it is vllm-ascend itself against vllm.
+merged runners are audited; without --omni it is vllm-ascend itself against vllm, with --downstream
+any other platform plugin of vLLM.
 """
 
 from __future__ import annotations
@@ -32,16 +33,19 @@ from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments
+from npu_upgrade.commands.merge_inputs import own_upstream
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.answer import WAIVERS as JOB_WAIVERS
+from npu_upgrade.sources.tree import open_source
 
 EXAMPLES = """
 --omni pypi:vllm-omni==0.30.0 --ascend pypi:vllm-ascend==0.30.0rc2
 --omni dir:. --ascend git:../vllm-ascend@main --vllm git:../vllm@v0.31.0
---ascend dir:../vllm-ascend --vllm pypi:vllm==0.31.0 --check signatures arity"""
+--ascend dir:../vllm-ascend --vllm pypi:vllm==0.31.0 --check signatures arity
+--downstream dir:. --upstream pypi:vllm==0.31.0"""
 MOST_KEYS = 200
 
 
@@ -56,11 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--ascend SPEC", "the vllm-ascend (default: the job's)")
     option(parser, "--vllm SPEC", "the vllm (default: the one that vllm-ascend belongs with)")
     option(parser, "--omni SPEC", "the vllm-omni; without it vllm-ascend itself is audited")
+    option(parser, "--downstream SPEC", "another project that builds on vllm, in the place of vllm-ascend")
+    option(parser, "--upstream SPEC", "the vllm it is to run on")
     option(
         parser,
         "--baseline SPEC...",
         "the old pair to compare with: auto (default), none, or its vllm-omni, vllm-ascend and vllm, "
-        "each where it differs from what belongs together",
+        "each where it differs from what belongs together; of any other project its vllm",
         default=["auto"],
     )
     option(parser, "--waivers FILE", f"accepted findings (default: {FILE} at the top of the tree)", type=Path)
@@ -119,6 +125,8 @@ def _names(chosen: Sequence[str] | None) -> list[str]:
 
 def _asked(args: argparse.Namespace) -> _Asked:
     """The trees and the waivers, from the arguments or from the job."""
+    if args.downstream or args.upstream:
+        return _any(args)
     job = None if args.ascend or args.omni else begin(args, "audit", "static")
     if job is None and args.ascend is None:
         raise BadInput(
@@ -130,6 +138,22 @@ def _asked(args: argparse.Namespace) -> _Asked:
         omni = open_project(args.omni, "vllm-omni") if args.omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
     return _Asked(triple, baseline(args.baseline, triple, job), job, _waivers(args.waivers, triple, job))
+
+
+def _any(args: argparse.Namespace) -> _Asked:
+    """A project of any name on vllm, and the vllm that it is on now by what it requires."""
+    if not (args.downstream and args.upstream) or args.omni or args.ascend or args.vllm:
+        raise BadInput(
+            "--downstream and --upstream belong together, and stand for --ascend and --vllm",
+            expected="a project that builds on vllm, and a vllm",
+            try_="--downstream dir:. --upstream pypi:vllm==VERSION",
+        )
+    say(f"reading {args.downstream}")
+    triple = Triple(None, open_source(args.downstream), open_project(args.upstream, "vllm"))
+    before = next(iter(args.baseline))
+    spec = own_upstream(triple.ascend, triple.vllm) if before == "auto" else before
+    old = None if spec in (None, "none") else Triple(None, triple.ascend, open_project(spec, "vllm"))
+    return _Asked(triple, old, None, _waivers(args.waivers, triple, None))
 
 
 def _waivers(path: Path | None, triple: Triple, job: GateJob | None) -> Waivers:

@@ -133,10 +133,10 @@ def begin(args: argparse.Namespace, gate: str, label: str, *, whole: bool = True
     """The gate of the job that the options name; a whole run of it is noted in the job as begun."""
     begun, started = time.monotonic(), utc_now()
     job = named_job(args)
-    if why := not_for(job):
+    if why := not_for(job, gate):
         raise BadInput(
             f"gate {gate} cannot judge this job: {why}",
-            expected="the runners of vllm-omni on vllm-ascend, or vllm-ascend on vllm",
+            expected="the runners of vllm-omni on vllm-ascend, or a project on vllm (emulate: vllm-ascend)",
             try_=upgrade("next", *naming(job)).short,
         )
     plan = load_plan(job)
@@ -174,7 +174,7 @@ def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | 
         inputs = job.job.inputs
         base = inputs.base.spec if inputs.base else None
         if not job.job.of_omni:
-            before = open_project(inputs.omni.spec, job.job.project)
+            before = open_source(inputs.omni.spec)
             if specs == ["auto"] and base:
                 return Triple(None, before, open_project(base, "vllm"))
             triple = Triple(None, before, triple.vllm)

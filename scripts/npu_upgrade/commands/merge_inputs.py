@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version as Number
 
 from npu_upgrade.audit.together import Together, is_known, look_together, vllms_of
 from npu_upgrade.audit.triples import ascend_of, vllm_of
@@ -22,10 +26,15 @@ from npu_upgrade.merge.guards import Upstream as Conditions
 from npu_upgrade.merge.guards import guard_items, settling
 from npu_upgrade.merge.pinned import Move, Pinned, pin_items, pinned_in
 from npu_upgrade.merge.runners import read_target
-from npu_upgrade.sources.releases import PassedOver, vllm_beside
+from npu_upgrade.sources.index import Published
+from npu_upgrade.sources.pins import required
+from npu_upgrade.sources.releases import PassedOver, published, vllm_beside
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import SourceTree, open_source
 from npu_upgrade.threeway.pieces import Labels
+
+_NEAR = timedelta(days=60)
+"""So far apart are at most the releases of two projects that share their numbers."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +134,33 @@ def read_any(downstream: str, upstream: str, base: str) -> tuple[SourceTree, Sou
     """
     say(f"reading {downstream} and {upstream}")
     tree, target = open_source(downstream), open_source(upstream)
-    spec = base if base != "auto" else _own_upstream(tree, target)
+    spec = base if base != "auto" else own_upstream(tree, target)
     return tree, target, open_source(spec) if spec else None
 
 
-def _own_upstream(tree: SourceTree, target: SourceTree) -> str | None:
-    if package_of(target) != "vllm":
+def own_upstream(tree: SourceTree, target: SourceTree) -> str | None:
+    """The spec of the upstream that a project is on now, older than ``target``; None where nothing tells."""
+    upstream = distribution(package_of(target))
+    if upstream == "vllm" and tree.project == "vllm-ascend":
+        return vllm_of(tree)
+    if upstream == "vllm" and tree.project == "vllm-omni":
+        return vllm_beside(tree)
+    allowed = required(tree, upstream)
+    if allowed is None and tree.version is None:
         return None
-    return vllm_of(tree) if tree.project == "vllm-ascend" else vllm_beside(tree)
+    last = Number(target.version) if target.version else None
+    known = [one for one in published(upstream) if not one.prerelease and not one.yanked]
+    fitting = [Number(one.version) for one in known if _is_on(tree, one, allowed)]
+    fitting = [one for one in fitting if last is None or one < last]
+    return f"pypi:{upstream}=={max(fitting)}" if fitting else None
+
+
+def _is_on(tree: SourceTree, release: Published, allowed: SpecifierSet | None) -> bool:
+    """Whether a tree may run on a release, by what it requires, else by its number near that one's date."""
+    if allowed is not None:
+        return release.version in allowed
+    near = bool(tree.date and release.date and abs(tree.date - release.date) < _NEAR)
+    return near and Number(release.version) == Number(tree.version or "0")
 
 
 def _together(omni: SourceTree, target: SourceTree) -> Iterator[Together]:

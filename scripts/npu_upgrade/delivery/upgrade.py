@@ -134,7 +134,7 @@ def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
                 expected="no gate whose newest verdict is FAIL, and a PASS of gate plan",
                 try_="correct what it names and run it again",
             )
-    for gate in ("plan",) if not_for(job) else ("plan", "audit"):
+    for gate in ("plan",) if not_for(job, "audit") else ("plan", "audit"):
         known = [record for record in records if (record.gate, record.label) == (gate, "static")]
         if not any(record.tree == subject.tree for record in known):
             raise BadInput(
@@ -175,7 +175,7 @@ def _sections(
     pending = [
         run for record in standing if record.gate == "emulate" for run in record.data.get("pending", [])
     ]
-    left_out = dict.fromkeys(("audit", "emulate"), why) if (why := not_for(job)) else {}
+    left_out = {gate: why for gate in ("audit", "emulate") if (why := not_for(job, gate))}
     left_out |= (
         {"port": "the sync alone was asked for"} if job.of_omni and job.scope == SYNC else {}
     ) | job.skipped

@@ -233,7 +233,7 @@ def _gate(one: Upgrade, name: str) -> Stage:
         return busy
     if name in one.job.skipped:
         return Stage(name, State.SKIPPED, one.job.skipped[name])
-    if why := not_for(one.job):
+    if why := not_for(one.job, name):
         return Stage(name, State.SKIPPED, why)
     ended = one.job.attempt(name).ended
     if ended and ended.outputs.get("error"):
@@ -246,13 +246,16 @@ def _gate(one: Upgrade, name: str) -> Stage:
     return replace(stage, asks=found) if stage.open else stage
 
 
-def not_for(job: Job) -> str:
-    """Why no gate looks beyond the files of a job; empty when they do."""
-    if job.of_omni or (job.project, job.upstream) == (KNOWN[1].name, KNOWN[1].upstreams[0]):
+def not_for(job: Job, gate: str) -> str:
+    """Why a gate, the audit or the emulated run, does not look at a job's files; empty when it does."""
+    ascend, (vllm,) = KNOWN[1].name, KNOWN[1].upstreams
+    if job.of_omni or (job.upstream == vllm and job.project == ascend):
         return ""
     if job.project == KNOWN[0].name:
         return f"of {job.project} it looks at a job of its runners (merge --omni --ascend)"
-    return f"{job.project} on {job.upstream} is no pair that it knows"
+    if gate == "emulate":
+        return f"there is no emulated device for {job.project}"
+    return "" if job.upstream == vllm else f"it knows projects on {vllm}, not on {job.upstream}"
 
 
 def _judged(one: Upgrade, name: str, command: Command, passes: Sequence[str]) -> Stage:

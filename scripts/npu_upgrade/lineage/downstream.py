@@ -75,11 +75,12 @@ class Downstream:
     @staticmethod
     @held
     def within(program: Program) -> Downstream:
-        """The known downstream among the trees of a program, above the others.
+        """The known downstream among the trees of a program, above the others; else its first tree.
 
         A program of upstreams alone, such as a vllm that several worlds share, has none (:func:`is_within`).
         """
-        package = next(project.package for project in KNOWN if project.package in program.trees)
+        known = (project.package for project in KNOWN if project.package in program.trees)
+        package = next(known, next(iter(program.trees)))
         upstreams = {name: tree for name, tree in program.trees.items() if name != package}
         return Downstream(program.trees[package], upstreams, program)
 
@@ -251,8 +252,8 @@ class Downstream:
 
 
 def is_within(program: Program) -> bool:
-    """Whether a known downstream is among the trees of a program."""
-    return any(project.package in program.trees for project in KNOWN)
+    """Whether a downstream is among the trees of a program."""
+    return any(package != "vllm" for package in program.trees)
 
 
 def class_names_in(program: Program) -> dict[str, str]:

@@ -19,7 +19,7 @@ from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.program.version_guards import may_guard, version_of, without_dead
 from npu_upgrade.program.words import Words, words_of
-from npu_upgrade.sources.tree import PACKAGES, SourceTree
+from npu_upgrade.sources.tree import SourceTree
 
 _HOPS = 8
 # Statements that bind no value themselves; those inside if and try are looked at one by one.
@@ -61,7 +61,7 @@ class ValueSymbol:
 
 @dataclass(eq=False)
 class File:
-    """One parsed file. ``project`` is vllm-omni, vllm-ascend or vllm."""
+    """One parsed file. ``project`` is vllm-omni, vllm-ascend, vllm or the name of another downstream."""
 
     project: str
     path: str
@@ -465,7 +465,7 @@ class Program:
                 parsed = without_dead(parsed, self.vllm)
         except (BadInput, SyntaxError, ValueError):
             return None
-        return File(PACKAGES.get(path.partition("/")[0], path), path, source, parsed, self)
+        return File(path.partition("/")[0].replace("_", "-"), path, source, parsed, self)
 
 
 def _assigned_on_self(method: Function) -> Iterator[tuple[str, ast.stmt]]:

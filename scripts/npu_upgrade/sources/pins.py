@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from npu_upgrade.ground.errors import UpgradeError
@@ -92,6 +93,23 @@ def pins_of_omni(tree: SourceTree) -> list[Pin]:
     images = list(_image_lines(tree, "vllm-ascend"))
     texts = list(_ascend_mentions(tree))
     return images + texts + [pin for pin in _requirement_lines(tree) if pin.name == "vllm-ascend"]
+
+
+def required(tree: SourceTree, project: str) -> SpecifierSet | None:
+    """The versions of ``project`` that a tree requires, by the first of its files that limits them."""
+    metadata = [path for path in tree.list() if re.fullmatch(r"[^/]+\.dist-info/METADATA|PKG-INFO", path)]
+    listed = [path for path in tree.list() if re.fullmatch(r"[\w.-]*requirements[\w.-]*\.txt", path)]
+    listed += tree.list("requirements")
+    for path in ("pyproject.toml", "setup.py", "setup.cfg", *metadata, *listed):
+        for _, line in _lines(tree, path):
+            text = line.split("#")[0].removeprefix("Requires-Dist:").strip().rstrip(",").strip("\"'")
+            try:
+                requirement = Requirement(text)
+            except InvalidRequirement:
+                continue
+            if requirement.specifier and requirement.name.lower().replace("_", "-") == project:
+                return SpecifierSet(re.sub(r"\+[\w.]+", "", str(requirement.specifier)))
+    return None
 
 
 def _commit_files(tree: SourceTree) -> Iterator[Pin]:

@@ -126,7 +126,7 @@ def _brought_twice(pieces: list[Piece], key: str, own: Set[str]) -> list[Flag]:
         return []
     _remove(pieces, number, copy)
     _remove(pieces, header, before)
-    reason = "both sides brought this statement; it stands under omni's condition, not under upstream's"
+    reason = "both sides brought this statement; it stands under a condition of ours, not under upstream's"
     return [Flag("twice", reason, "", copy.code, f"{before.code}\n{copy.code}")]
 
 

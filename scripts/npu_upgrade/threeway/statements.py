@@ -29,9 +29,9 @@ from npu_upgrade.threeway.trees import parse_statement
 Place = tuple[int, int]
 """A half-open range of base statements."""
 
-_HELD = "upstream's new text reads a name whose definition omni had dropped; omni's version stays"
+_HELD = "upstream's new text reads a name whose definition ours had dropped; ours stays"
 _UNFIT = (
-    "upstream changed the arguments of a call, and omni's own function takes other ones; omni's version stays"
+    "upstream changed the arguments of a call, and our own function takes other ones; ours stays"
 )
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _HEAD = re.compile(r"(?:async )?def (\w+)\(")
@@ -72,7 +72,7 @@ class Restrictions:
     unfit: frozenset[Place] = frozenset()
 
     def stays(self, place: Place) -> tuple[str, str] | None:
-        """The kind and the reason of the flag where omni's version stays."""
+        """The kind and the reason of the flag where ours stays."""
         if place in self.held:
             return "held", _HELD
         return ("callee", _UNFIT) if place in self.unfit else None
@@ -213,14 +213,14 @@ class ThreeWay:
         elif self._only_dropped(kept_ours, span):
             self._flag(
                 "rewritten",
-                "upstream rewrote what omni had cut down; upstream's version is taken",
+                "upstream rewrote what ours had cut down; upstream's version is taken",
                 base,
                 ours,
                 theirs,
             )
             self._take_theirs(span)
         elif not kept_ours and (kept_theirs or not ours):
-            reason = "omni had replaced or dropped what upstream changed; omni's version stays"
+            reason = "ours had replaced or dropped what upstream changed; ours stays"
             self._keep_ours(span, "replaced", reason)
         elif self._only_inserted(kept_ours, span):
             self._insert_into_replaced(span, kept_ours)
@@ -261,7 +261,7 @@ class ThreeWay:
             self._keep_comments(span)
             self._take_numbers(own)
             return
-        reason = "upstream replaced what stood around this omni code; check its place"
+        reason = "upstream replaced what stood around this code of ours; check its place"
         self._flag("inserted", reason, base, ours, theirs)
         first = _feeds(inserted, theirs) or (
             not _feeds(theirs, inserted) and 2 * (own[0] - span.o0) <= span.o1 - span.o0
@@ -294,12 +294,12 @@ class ThreeWay:
         last = max([self.mate_ours[i] for i in kept_ours] + list(similar), default=span.o1 - 1)
         cut = _tail_start(self.ours, span.o0, last + 1, span.o1)
         head = replace(span, o1=cut)
-        what = "upstream dropped what omni " + (
+        what = "upstream dropped what ours " + (
             "still reads" if _keys(base) == _keys(ours) else "had changed"
         )
         gone = self._gone(base, self.ours[span.o0 : cut])
         if not theirs and self._never_runs(self.ours[span.o0 : cut]):
-            reason = "upstream dropped what omni runs with another version of upstream only; it goes"
+            reason = "upstream dropped what ours runs with another version of upstream only; it goes"
             self._flag("dropped", reason, base, ours, theirs)
             self._drop(defines(_keys(ours)))
         elif not theirs and gone == []:
@@ -356,7 +356,7 @@ class ThreeWay:
             self._conflict(span, "both sides added another end here")
             return
         if self._wraps_what_follows(span):
-            reason = "upstream wrapped what follows this omni code; check which side it belongs to"
+            reason = "upstream wrapped what follows this code of ours; check which side it belongs to"
             self._flag("both-added", reason, [], ours, theirs)
             self._take_theirs(span)
             self._take_numbers(range(span.o0, span.o1), self.shift_ours[span.o1])
@@ -412,10 +412,10 @@ class ThreeWay:
         self._drop(defines([ours.key]) - defines([key]))
         self.automatic += key != ours.key
         if merged.callee_kept:
-            reason = f"upstream changed the arguments of the call that omni replaced by {merged.callee_kept}"
+            reason = f"upstream changed the arguments of the call that ours replaced by {merged.callee_kept}"
             self._flag("callee", reason, [base], [ours], [theirs])
         elif merged.dropped:
-            reason = f"upstream changed what omni had dropped from this statement: {merged.dropped}"
+            reason = f"upstream changed what ours had dropped from this statement: {merged.dropped}"
             self._flag("combined", reason, [base], [ours], [theirs])
         elif key not in (ours.key, theirs.key):
             reason = "both sides changed this statement; the changes were combined"
@@ -443,7 +443,7 @@ class ThreeWay:
         self.dropped.setdefault(self._at, set()).update(names)
 
     def _take_theirs(self, span: Span) -> None:
-        """Upstream's text for this place; comments that omni had added there survive."""
+        """Upstream's text for this place; comments that ours had added there survive."""
         self._keep_comments(span)
         self._drop(
             defines(_keys(self.ours[span.o0 : span.o1])) - defines(_keys(self.theirs[span.t0 : span.t1]))
@@ -453,7 +453,7 @@ class ThreeWay:
         self.automatic += max(span.b1 - span.b0, span.t1 - span.t0)
 
     def _keep_comments(self, span: Span) -> None:
-        """Hand the comments that omni had added to base statements on to what comes next."""
+        """Hand the comments that ours had added to base statements on to what comes next."""
         for i in range(span.b0, span.b1):
             o = self.mate_ours.get(i)
             if o is not None:

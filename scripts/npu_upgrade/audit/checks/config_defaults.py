@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.world import ASCEND, World
+from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import plain_text
 from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.ground.tables import cut
@@ -74,7 +74,7 @@ def _files(world: World) -> list[File]:
 
 
 def _named(world: World, name: str) -> list[File]:
-    file = world.program.file(f"{ASCEND}/{name}")
+    file = world.program.file(f"{world.plugin}/{name}")
     return [file] if file else []
 
 
@@ -157,7 +157,7 @@ def _finding(
 def _replaced(world: World, setting: Setting) -> str:
     """The patch of vllm-ascend that puts its own in place of a setting, empty without one."""
     pattern = re.compile(rf"\b{setting.owner}\.{setting.name}\s*=(?!=)")
-    files = world.program.files(f"{ASCEND}/patch") if setting.owner else ()
+    files = world.program.files(f"{world.plugin}/patch") if setting.owner else ()
     return next((file.path for file in files if pattern.search(file.source)), "")
 
 

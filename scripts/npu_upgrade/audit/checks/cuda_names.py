@@ -51,6 +51,8 @@ class _Place:
 
 
 def check(world: World) -> Iterator[Finding]:
+    if world.plugin != ASCEND:  # what the device of another plugin makes of them is not known
+        return
     safe = _redirected(world)
     if "*" in safe:  # transfer_to_npu redirects all of it
         return

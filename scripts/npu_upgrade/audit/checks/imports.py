@@ -13,11 +13,11 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute, catches_import
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.walk import dotted, last_name, string, walk
+from npu_upgrade.lineage.project import distribution
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, live_statements
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
-from npu_upgrade.sources.tree import PACKAGES
 
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
@@ -101,14 +101,14 @@ class FileImports:
         for live in self.live:
             if isinstance(live.node, (ast.Import, ast.ImportFrom)) and not live.typing_only:
                 yield from (f"{item.module}.{item.name}" for item in self._items(live.node))
-        yield from (str(node.value).replace(":", ".") for node in self.file.nodes if is_dotted_path(node))
+        yield from (str(node.value).replace(":", ".") for node in self.file.nodes if self._is_path(node))
 
     def findings(self) -> Iterator[Finding]:
         yield from self.imports()
         for node in self.file.nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 yield from self._attribute(node)
-            elif is_dotted_path(node):
+            elif self._is_path(node):
                 yield from self._path(node)
             elif isinstance(node, ast.expr) and (target := patch_target(node)):
                 yield from self._patch(node, *target)
@@ -142,6 +142,11 @@ class FileImports:
                 when = "typing" if live.typing_only else "late" if _in_function(live, self.file) else ""
                 kind = {"": "missing-import", "late": "missing-import-late", "typing": "missing-type"}[when]
                 yield self._finding(kind, live, alias.lineno, *missing, _WHEN[when], item.statement())
+
+    def _is_path(self, node: ast.AST) -> TypeGuard[ast.Constant]:
+        """Whether it is a string with the dotted path of something in one of the trees."""
+        found = _PATH.fullmatch(string(node))
+        return found is not None and found[1] in self.file.program.trees
 
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
         missing = self._missing_attribute(node)
@@ -213,7 +218,7 @@ class FileImports:
     def _finding(
         self, kind: str, live: Live, line: int, module: str, name: str, why: str, text: str
     ) -> Finding:
-        project = PACKAGES[module.partition(".")[0]]
+        project = distribution(module.partition(".")[0])
         lacking = f"no {name} in {module}" if name else f"no module {module}"
         there = self.program.module(module)
         todo = advice(self.program, module, name)
@@ -247,7 +252,7 @@ def _in_function(live: Live, file: File) -> bool:
     return bool(rest) or (bool(first) and first not in file.classes)
 
 
-_PATH = re.compile(r"(vllm|vllm_ascend|vllm_omni)(\.[A-Za-z_]\w*){2,}(:[A-Za-z_]\w*)?")
+_PATH = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*){2,}(:[A-Za-z_]\w*)?")
 _NOT_PATHS = {"getLogger", "init_logger", "entry_points", "find_spec", "startswith", "endswith"}
 _ASKING = {"hasattr", "getattr"}
 
@@ -264,10 +269,6 @@ def bound_locally(file: File) -> set[str]:
     found = {node.arg for node in file.nodes if isinstance(node, ast.arg)}
     stored = (node for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     return found | {node.id for node in stored}
-
-
-def is_dotted_path(node: ast.AST) -> TypeGuard[ast.Constant]:
-    return _PATH.fullmatch(string(node)) is not None
 
 
 def no_paths(node: ast.AST) -> list[ast.expr]:

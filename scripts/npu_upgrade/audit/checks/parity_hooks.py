@@ -30,16 +30,16 @@ def check(world: World) -> Iterator[Finding]:
         if item.name.removeprefix("self.") not in told:
             yield lost_in(item, f"calls {item.name}()", item.name.removeprefix("self."))
     for both in [] if world.of_omni else both_sides(world):
-        yield from _of_vllm(both)
+        yield from _of_vllm(both, world.own)
 
 
-def _of_vllm(both: Both) -> Iterator[Finding]:
-    """Steps that vllm's method takes for their effect, and vllm-ascend's override does not."""
+def _of_vllm(both: Both, own: str) -> Iterator[Finding]:
+    """Steps that vllm's method takes for their effect, and the plugin's override does not."""
     if both.goes_on or not both.is_copied:
         return
     for fact in facts_of(both.gpu.owner.file, both.gpu.node).of.values():
         bound = is_device_bound(fact.name) or is_replaced(fact.name)
-        if fact.effect and not bound and _is_known(both, fact) and not _is_taken(both, fact):
+        if fact.effect and not bound and _is_known(both, fact, own) and not _is_taken(both, fact, own):
             yield Finding(
                 kind="not called",
                 owner=both.npu.owner.name,
@@ -54,23 +54,23 @@ def _of_vllm(both: Both) -> Iterator[Finding]:
             )
 
 
-def _is_known(both: Both, fact: Fact) -> bool:
+def _is_known(both: Both, fact: Fact, own: str) -> bool:
     """Whether the NPU class deals with it at all: it has the method, or uses the member."""
     if fact.kind == METHOD:
         return fact.name in both.pair.npu_side.methods
     member = (METHOD, fact.name.partition(".")[0])
-    return fact.kind == MEMBER and any(does(method, member) for method in _of_ascend(both))
+    return fact.kind == MEMBER and any(does(method, member) for method in _methods_of(both, own))
 
 
-def _is_taken(both: Both, fact: Fact) -> bool:
+def _is_taken(both: Both, fact: Fact, own: str) -> bool:
     """Whether the override takes the step, in what it calls or in a method made for it."""
     reached = any(fact.key in step.facts for step in both.pair.npu_side.reach(both.npu).values())
     return reached or any(
         does(method, fact.key)
         and not ((above := both.pair.gpu_side.methods.get(method.name)) and does(above, fact.key))
-        for method in _of_ascend(both)
+        for method in _methods_of(both, own)
     )
 
 
-def _of_ascend(both: Both) -> list[Method]:
-    return [method for method in both.pair.npu_side.methods.values() if method.owner.project == "vllm-ascend"]
+def _methods_of(both: Both, own: str) -> list[Method]:
+    return [method for method in both.pair.npu_side.methods.values() if method.owner.project == own]

@@ -73,7 +73,7 @@ def unread_on(pair: Pair, world: World) -> Iterator[Unread]:
     readers = [m for m in methods_on(pair.gpu) if id(m.node) not in running and m.name != "__init__"]
     # The worker files come first in the MRO, and are where to look first.
     for method in sorted(own, key=lambda method: pair.npu.mro.index(method.owner)):
-        if method.owner.project == ("vllm-omni" if world.of_omni else "vllm-ascend"):
+        if method.owner.project == world.own:
             for name, writes in self_use(method.node).writes.items():
                 reader = next((m for m in readers if name in _read_by(m)), None)
                 if name not in read and reader:

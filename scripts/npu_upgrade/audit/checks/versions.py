@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from npu_upgrade.audit.belonging import belonging, contradictions
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.world import ASCEND, World
+from npu_upgrade.audit.world import World
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.program.program import File
 from npu_upgrade.program.version_guards import Guard, guards_in, may_guard
@@ -57,7 +57,7 @@ def _takes_wrong_branch(asked: Version, vllm: Version) -> bool:
 def _files(world: World) -> Iterator[File]:
     tree = world.triple.ascend
     yield from world.files if world.of_omni else []
-    for path in tree.list(ASCEND):
+    for path in tree.list(world.plugin):
         guarded = path.endswith(".py") and may_guard(world.program.text(path))
         if guarded and (file := world.program.file(path)):
             yield file

@@ -22,8 +22,8 @@ from npu_upgrade.program.program import File, Method
 from npu_upgrade.threeway.align import weight
 
 _WRITTEN_OUT = 0.3
-# The files of vllm-ascend whose overrides are copies of vllm's methods; elsewhere one is a rewrite.
-_COPYING = re.compile(r"vllm_ascend/(_310p|worker)/.*(model_runner|worker)\w*\.py")
+# The files of a platform plugin whose overrides are copies of vllm's methods; elsewhere one is a rewrite.
+_COPYING = re.compile(r"\w+/(v1/)?(_310p|worker)/.*(model_runner|worker)\w*\.py")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Both:
 
     @property
     def is_copied(self) -> bool:
-        """Whether the NPU method is one of vllm-ascend's that repeat vllm's."""
+        """Whether the NPU method is one of a platform plugin's that repeat vllm's."""
         return bool(_COPYING.match(self.npu.owner.file.path))
 
 
@@ -63,7 +63,7 @@ def upstream_of(side: Effective, name: str, project: str = "vllm") -> Method | N
 
 def _of_pair(pair: Pair, world: World) -> Iterator[Both]:
     gpu, npu = pair.gpu_side, pair.npu_side
-    ours, theirs = ("vllm-omni", "vllm-omni") if world.of_omni else ("vllm", "vllm-ascend")
+    ours, theirs = ("vllm-omni", "vllm-omni") if world.of_omni else ("vllm", world.own)
     for method in gpu.methods.values():
         if method.owner.project != ours:
             continue
