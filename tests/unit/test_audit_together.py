@@ -41,6 +41,22 @@ def test_all_that_is_loaded_finds_its_imports(tmp_path: Path) -> None:
     assert fails(tmp_path, {}, {}) == []
 
 
+@pytest.mark.parametrize(
+    ("setup", "gone"),
+    [
+        ('logger = getLogger()\nutils = 1\nCMakeExtension(name="vllm.kernels_C")\n', True),
+        ('CMakeExtension(name="vllm.entry.utils")\n', False),
+        ('copy("vllm/entry")\n', False),
+    ],
+)
+def test_a_word_in_the_build_makes_no_module(tmp_path: Path, setup: str, gone: bool) -> None:
+    ascend = {"vllm_ascend/patch/p.py": "from vllm.entry.utils import parse\nimport vllm.kernels_C\n"}
+    made = {} if gone else {"vllm/kernels_C.pyi": ""}
+    assert fails(tmp_path, ascend, {"setup.py": setup} | made) == (
+        ["vllm_ascend/patch/p.py vllm.entry.utils.parse"] if gone else []
+    )
+
+
 def test_a_module_reached_by_paths_and_imports_does_not(tmp_path: Path) -> None:
     assert fails(tmp_path, {}, LATER) == ["vllm_ascend/patch/p.py vllm.ops.add"]
 

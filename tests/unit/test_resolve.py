@@ -18,6 +18,7 @@ from npu_upgrade.job import stops
 from npu_upgrade.job.ask import WAIVE, WITH, Ask, _item
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
+from npu_upgrade.job.plan_file import load_plan, plan_path
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
@@ -370,6 +371,43 @@ def test_a_plan_after_an_answer_to_another_gate_is_no_try(world: World, stage: s
     assert ("stop" in upgrade("next")[1]) == stops_it
 
 
+def test_what_waits_for_an_answer_is_no_try(world: World) -> None:
+    """An open item, and files that are edited meanwhile for another reason."""
+    path = world.omni / BASE
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    add_item(world, "gone")
+    for number in range(stops.ROUNDS + 1):
+        path.write_text(path.read_text() + f"X{number} = 1\n")
+        assert upgrade("plan")[1]["verdict"] == "FAIL"
+    assert "stop" not in upgrade("next")[1]
+
+
+def test_versions_that_cannot_be_loaded_together_are_for_a_person(world: World) -> None:
+    add_item(world, "pair")
+    code, data, _ = upgrade("next")
+    assert (code, data["stop"]["rule"], data["stop"]["tried"]) == (4, "pair", ["on pypi:vllm==9: 2 fail"])
+    assert upgrade("next", "--continue", "--note", "the GPU side follows tomorrow")[0] == 0
+    item = next(item for item in load_plan(open_job(world.omni)).items if item["kind"] == "pair")
+    assert (item["state"], item["note"]) == ("done", "the GPU side follows tomorrow")
+    assert "stop" not in upgrade("next")[1]
+
+
+def add_item(world: World, kind: str) -> None:
+    path = plan_path(open_job(world.omni))
+    plan = json.loads(path.read_text())
+    detail = "on pypi:vllm==9: 2 fail\n  vllm_omni/a.py: vllm has no b in vllm.c"
+    item = {
+        "id": f"{kind}-1",
+        "kind": kind,
+        "title": "what is open",
+        "detail": detail,
+        "path": "",
+        "note": "",
+    }
+    plan["items"].insert(0, item | {"blocking": True, "state": "open", "finding": "", "changes": []})
+    path.write_text(json.dumps(plan))
+
+
 def test_a_person_lets_it_go_on(world: World) -> None:
     failing_plan(world, stops.UNCHANGED, same=True)
     code, data, _ = upgrade("next", "--continue", "--note", "I know")
@@ -670,6 +708,20 @@ def test_an_entry_answers_several_questions(tmp_path: Path, monkeypatch: pytest.
     answers.write_text(json.dumps([{"id": ids, "answer": "accept", "note": "both read"}]))
     code, done, _ = upgrade("resolve", "--from", str(answers))
     assert (code, done["plan"]["verdict"]) == (0, "PASS")
+
+
+def test_one_text_answers_every_conflict_of_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started(tmp_path, monkeypatch, CONFLICTING)
+    path = world.omni / BASE
+    text = path.read_text()
+    start = text.index("    def run(")
+    path.write_text(text.rstrip("\n") + "\n\n" + text[start:].replace("def run(", "def again("))
+    upgrade("plan")
+    ids = [one["id"] for one in upgrade("resolve", "--list")[1]["open"] if one["stage"] == "conflict"]
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(json.dumps([{"id": ids, "answer": "with", "text": ANSWER_TEXT, "note": "both read"}]))
+    code, _, _ = upgrade("resolve", "--from", str(answers))
+    assert (len(ids), code, path.read_text().count(ANSWER_TEXT)) == (2, 0, 2)
 
 
 def test_what_is_gone_is_asked_once_by_merge_and_audit(

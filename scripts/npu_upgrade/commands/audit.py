@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.answer import WAIVERS as JOB_WAIVERS
+from npu_upgrade.job.stops import PAIR
 from npu_upgrade.sources.tree import open_source
 
 EXAMPLES = """
@@ -91,11 +92,27 @@ def _run(args: argparse.Namespace) -> Result:
     known = before.without([*faults]) if old else None
     at = asked.triple.vllm if asked.job and not asked.job.job.of_omni else asked.triple.ascend
     judged = judge(found.without([*faults]), known, asked.waivers, at.version)
+    if word := _word_on_the_pair(asked):
+        judged = [replace(one, state=WAIVED, reason=word) if _is_of_the_pair(one) else one for one in judged]
     result = _result(asked, judged, faults)
     if asked.job:
         return _in_job(asked, result, judged, partly=names != check_names())
     result.next = _next(result, args)
     return result
+
+
+def _word_on_the_pair(asked: _Asked) -> str:
+    """What a person said of versions that cannot be loaded together, where the job had to ask."""
+    closed = [item for item in asked.job.plan.items if item["kind"] == PAIR] if asked.job else []
+    return next((str(item.get("note") or "accepted") for item in closed if item["state"] != "open"), "")
+
+
+def _is_of_the_pair(one: Judged) -> bool:
+    return (
+        one.state == NEW
+        and one.finding.check == "versions"
+        and one.finding.kind in ("other-minor", "other-vllm")
+    )
 
 
 def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool) -> Result:

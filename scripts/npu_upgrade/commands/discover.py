@@ -149,6 +149,14 @@ def _question(
         nearest = neighbour(ascend, best.vllm, best.target)
     on = " or ".join(one.vllm.spec for one in together)
     ask = f"{ascend.spec} and {omni.spec} cannot be loaded together on {on}: which one is to change?"
+    own = together[0]
+    moved = [one for one in own.downstream if one.todo.startswith("take ")]
+    if nearest is None and own.downstream and not own.target and len(moved) == len(own.downstream):
+        what = f"correct the {len(moved)} imports of the downstream's main side for {own.vllm.spec}"
+        why = (
+            f"all that {own.vllm.spec} moved is there elsewhere: the whole result names the new place of each"
+        )
+        return {"ask": ask, "recommended": what, "why": why}, None
     if nearest is None:
         lack = "vllm-ascend" if best.target and not best.downstream else "main side of the downstream"
         why = f"no recommendation: no {lack} that was looked at fits {best.vllm.spec}; a person names another"

@@ -185,6 +185,8 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         )
     # before anything is read or begun, so that wrong names are said first
     with_omni = in_job.of_omni if in_job else args.omni not in (None, "none")
+    if args.scenarios != _AUTO:
+        args.scenarios = [name for given in args.scenarios for name in given.split(",") if name]
     by_name = None if args.scenarios == _AUTO else chosen(args.scenarios, args.tiers, omni=with_omni)
     whole = args.scenarios in (_AUTO, ["core"], ["all"]) and set(args.tiers) == set(TIERS)
     job = None

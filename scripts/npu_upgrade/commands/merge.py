@@ -347,10 +347,11 @@ def _pair_item(inputs: Inputs) -> Item:
     """The question that comes before all others."""
     lines = []
     for one in inputs.together:
-        lines.append(f"on {one.vllm.spec} ({one.why}):")
+        failing = f"{len(one.target)} imports of the target and {len(one.downstream)} of the downstream fail"
+        lines.append(f"on {one.vllm.spec} ({one.why}) {failing}:")
         lines += [f"  {found.here.path}: {found.what}" for found in (*one.target, *one.downstream)]
     command = upgrade("discover", "--omni", inputs.omni.requested, "--ascend", inputs.target.requested)
-    lines.append(f"`{command.short}` names the nearest vllm-ascend that can be loaded")
+    lines.append(f"`{command.short}` says what could change")
     title = f"{inputs.target.spec} cannot be loaded with this downstream on any vllm they name"
     return Item(item_id("pair", inputs.target.spec), "pair", title, "\n".join(lines), "", True)
 

@@ -30,6 +30,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.journal import Continued, Skipped
 from npu_upgrade.job.stages import Stage, Step, Walk, next_step
+from npu_upgrade.job.stops import PAIR
 
 EXAMPLES = """
 --run
@@ -76,6 +77,10 @@ def run(args: argparse.Namespace) -> Result:
                 try_=upgrade("next").short,
             )
         walk.journal.add(Continued, id=step.stop.key, note=args.note)
+        if step.stop.rule == PAIR:  # the word of a person, which is an answer too
+            answered(
+                upgrade("resolve", step.stop.key, "--accept", "--note", args.note, *walk.naming), whole=False
+            )
         walk = named_walk(args)
         step = next_step(walk)
     ran: dict[str, dict[str, Any]] = {}

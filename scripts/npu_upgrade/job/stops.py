@@ -19,7 +19,7 @@ from npu_upgrade.job.journal import Answer, Continued, Journal
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.stages import Stop
 
-PLAN = "plan"
+PLAN, PAIR = "plan", "pair"
 ROUNDS = 4
 """So many failing runs of a gate over changed files, and none with fewer findings than the best before."""
 UNCHANGED = 2
@@ -34,11 +34,21 @@ FEWEST = 12
 
 def find_stop(job: Job, plan: Plan | None, records: Sequence[Record]) -> Stop | None:
     """The first rule that says stop, None when none does or a person said to go on."""
-    found = _architecture(job, plan) or _cannot_run(job)
+    found = _pair(plan) or _architecture(job, plan) or _cannot_run(job)
     if found:
         return None if any(entry.id == found.key for entry in job.journal.of(Continued)) else found
     gates = dict.fromkeys(record.gate for record in records if record.verdict == "FAIL")
     return next((stop for gate in gates if (stop := _of_gate(gate, records, job.journal))), None)
+
+
+def _pair(plan: Plan | None) -> Stop | None:
+    """What cannot be loaded together: which version is to change comes before all other questions."""
+    open_ = plan.items_in("open") if plan else ()
+    found = next((item for item in open_ if item["kind"] == PAIR), None)
+    if found is None:
+        return None
+    lines = [line for line in found["detail"].split("\n") if not line.startswith("  ")]
+    return Stop(PAIR, found["id"], f"{found['title']}: which one is to change?", lines)
 
 
 def _architecture(job: Job, plan: Plan | None) -> Stop | None:
@@ -111,7 +121,7 @@ def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | N
             continue
         if record.verdict == "PASS":
             runs = []
-        elif record.verdict == "FAIL" and (not runs or runs[-1].tree != record.tree):
+        elif record.verdict == "FAIL" and findings(record) and (not runs or runs[-1].tree != record.tree):
             runs.append(record)
     stuck = _without_progress(runs)
     if len(stuck) >= UNCHANGED and len({str(findings(run)) for run in stuck[-UNCHANGED:]}) == 1:
@@ -134,8 +144,13 @@ def _without_progress(runs: list[Record]) -> list[Record]:
 
 
 def findings(record: Record) -> list[str]:
-    """What a failing run named, as its evidence holds it; the summary where it holds nothing."""
+    """What a failing run named, as its evidence holds it; the summary where it holds nothing.
+
+    What a plan asks about waits for an answer, which no edit gives: of a plan, what is wrong with the files.
+    """
     data = record.data
+    if record.gate == PLAN and "problems" in data:
+        return sorted(f"{one['path']}: {one['problem']}" for one in data["problems"])
     named = data.get("failing")
     if isinstance(named, list) and named:
         return sorted(map(str, named))

@@ -6,6 +6,7 @@ Nothing counts as absent that may be compiled, generated, made by ``__getattr__`
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 
 from npu_upgrade.code.names import Import
@@ -14,6 +15,7 @@ from npu_upgrade.program.program import CLOSED, ClassSymbol, ModuleSymbol, Progr
 
 _PLAIN_BASES = CLOSED | {"Enum", "IntEnum", "NamedTuple", "str", "int"}
 
+_BUILD = (("setup.py", "pyproject.toml"), ("CMakeLists.txt",))
 _BROUGHT = {"_abc_impl", "_is_protocol", "mro"}  # by the metaclasses of the plain bases
 
 
@@ -88,15 +90,25 @@ def _class(program: Program, owner: str) -> ClassSymbol | None:
 
 
 def is_made_later(program: Program, module: str) -> bool:
-    """Whether a module is compiled or generated when its package is built."""
+    """Whether a module is compiled or generated when its package is built, or lies in a folder that is.
+
+    The build's files name it in full, by dots or as a path; a target of CMake is named alone.
+    """
     folder, _, last = module.replace(".", "/").rpartition("/")
     tree = program.trees[module.partition(".")[0]]
     if any(path.startswith((f"{folder}/{last}.", f"{folder}/{last}/")) for path in tree.list(folder)):
         return True
-    texts = (
-        tree.read(path) for path in ("setup.py", "CMakeLists.txt", "pyproject.toml") if tree.exists(path)
+    if last.startswith("_version") or last.endswith(("_pb2", "_pb2_grpc")):
+        return True
+    told, cmake = ("\n".join(tree.read(one) for one in group if tree.exists(one)) for group in _BUILD)
+    names = [name for name in itertools.accumulate(module.split("."), "{}.{}".format) if "." in name]
+    made = "|".join(
+        rf"{re.escape(name)}|{re.escape(name.replace('.', '/'))}"
+        for name in names
+        if not program.has_module(name)
     )
-    return last.startswith("_version") or any(re.search(rf"\b{re.escape(last)}\b", text) for text in texts)
+    target = rf"\(\s*{re.escape(last)}\b"
+    return bool(made and re.search(rf"(?<![\w.])({made})\b", told)) or bool(re.search(target, cmake))
 
 
 def is_put_in(program: Program, module: str, name: str) -> bool:

@@ -30,9 +30,7 @@ Place = tuple[int, int]
 """A half-open range of base statements."""
 
 _HELD = "upstream's new text reads a name whose definition ours had dropped; ours stays"
-_UNFIT = (
-    "upstream changed the arguments of a call, and our own function takes other ones; ours stays"
-)
+_UNFIT = "upstream changed the arguments of a call, and our own function takes other ones; ours stays"
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _HEAD = re.compile(r"(?:async )?def (\w+)\(")
 _CONSTANT = re.compile(r"[A-Za-z_]\w*(?:: [^=]+)? = (?:None|True|False|\d+|\[\]|\{\}|'[^']*')")
