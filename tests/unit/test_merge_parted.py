@@ -77,3 +77,19 @@ def test_a_value_for_what_was_left_out():
     assert told(base, base, theirs) == []
     reason = "upstream gives timer a value here for what was left out: nothing reads it"
     assert told(base, base.replace("    self.record(logits)\n", ""), theirs) == [reason]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_new_return_without_what_ours_does_before_it_returns(own: bool):
+    early = "    if self.idle:\n        return None\n"
+    theirs = DUMPS.replace("    tokens =", early.replace("None", "self.empty(batch)") + "    tokens =")
+    ours = (
+        DUMPS.replace(
+            "        return None",
+            "        out = None\n        if self.held:\n            self.take(out)\n        return out",
+        )
+        if own
+        else DUMPS
+    )
+    reason = "upstream returns here now, without what ours does before it returns elsewhere"
+    assert told(DUMPS, ours, theirs) == ([reason] if own else [])

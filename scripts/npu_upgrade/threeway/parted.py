@@ -1,9 +1,13 @@
-"""Upstream's pairs of which a merge took one half: two calls with a new argument, a begin and its end."""
+"""Upstream's pairs of which a merge took one half: two calls with a new argument, a begin and its end.
+
+And ours: what is done before a return, which a new return of upstream's does not do.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -11,6 +15,7 @@ from typing import NamedTuple
 from npu_upgrade.code.statements import Statement
 from npu_upgrade.code.uses import defines, reads
 from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
+from npu_upgrade.threeway.shifts import parents
 from npu_upgrade.threeway.trees import parse_statement
 
 _OPPOSITES = (
@@ -20,6 +25,7 @@ _OPPOSITES = (
     *({"pause", "resume"}, {"suspend", "resume"}, {"pre", "post"}, {"before", "after"}),
     *({"preprocess", "postprocess"}, {"prepare", "finalize"}),
 )
+_RETURN = "return "
 
 
 class _Call(NamedTuple):
@@ -43,7 +49,9 @@ def parted(
     yield from _arguments(*sides)
     yield from _opposites(*sides, {call.name for one in asked for call in _calls(one)})
     known = {statement.key for side in (base, ours) for statement in side}
-    yield from _unread([one for one in merged if one.key not in known], [*merged, *asked], theirs)
+    fresh = [one for one in merged if one.key not in known]
+    yield from _unread(fresh, [*merged, *asked], theirs)
+    yield from _returns(base, ours, merged)
 
 
 def _arguments(
@@ -109,6 +117,28 @@ def _unread(
             reader = next(one for one in theirs if name in reads([one.key]))
             reason = f"upstream gives {name} a value here for what was left out: nothing reads it"
             yield Flag("parted", reason, "", statement.code, reader.code)
+
+
+def _returns(
+    base: Sequence[Statement], ours: Sequence[Statement], merged: Sequence[Statement]
+) -> Iterator[Flag]:
+    """Where upstream returns early now, and ours has a step of its own right before another early return."""
+    known, above = {statement.key for statement in base}, parents(ours)
+    own: list[Statement] = []
+    for number, last in enumerate(ours):
+        header = above[number]
+        if last.key.startswith(_RETURN) and header is not None and above[header] is not None:
+            start = max((n for n in range(header + 1, number) if above[n] == header), default=number)
+            own += [one for one in ours[start:number] if one.key not in known]
+    had = Counter(one.key for one in ours)
+    new = []
+    for statement in merged if own else ():
+        had[statement.key] -= 1
+        if statement.key.startswith(_RETURN) and had[statement.key] < 0:
+            new.append(statement.code)
+    if new:
+        reason = "upstream returns here now, without what ours does before it returns elsewhere"
+        yield Flag("parted", reason, "", own[0].code, "\n".join(new))
 
 
 def _belong(one: str, other: str) -> bool:
