@@ -5,7 +5,7 @@ A task is worked on in a folder of its own: ``checkout`` has the repository with
 ``answer.md`` takes the agent's last message. Minutes, calls and characters are from the skill's own journal.
 
   python3 evals/run.py list
-  python3 evals/run.py prepare upgrade-0.22-to-0.23 /tmp/one
+  python3 evals/run.py prepare upgrade-0.22-to-0.24 /tmp/one
   python3 evals/run.py hand /tmp/one                        # print what to hand to an agent
   python3 evals/run.py hand /tmp/one --agent "claude -p"    # or run one, the task on its stdin
   python3 evals/run.py grade /tmp/one --record "agent A"

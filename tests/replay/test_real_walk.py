@@ -13,7 +13,7 @@ from graders.task import tasks
 from graders.workspace import Workspace
 
 pytestmark = pytest.mark.network
-NPU_SIDE_ALONE = Transition("0.22-0.23", "0.22.0", "0.22.0", "0.23.0.post1", "0.24.0")
+NPU_SIDE_ALONE = Transition("0.22-0.24", "0.22.0", "0.24.0", "0.24.0rc1", "0.24.0")
 
 
 def test_a_real_upgrade_is_walked(tmp_path: Path) -> None:
@@ -25,5 +25,5 @@ def test_a_real_upgrade_is_walked(tmp_path: Path) -> None:
         "audit": "PASS",
         "deliver": "PASS",
     }
-    result = grade(tasks()["upgrade-0.22-to-0.23"], Workspace(done.repo))
+    result = grade(tasks()["upgrade-0.22-to-0.24"], Workspace(done.repo))
     assert result.met, [row for row in result.rows if not row.met]

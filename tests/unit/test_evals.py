@@ -55,7 +55,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-_PLAIN = next(task for task in TASKS.values() if task.setup.kind == "upgrade")
+_PLAIN = TASKS["upgrade-0.22-to-0.24"]
 TASK = replace(_PLAIN, setup=replace(_PLAIN.setup, ascend="new", human="human"))
 SAID = "plan and audit pass; nothing ran on an NPU."
 
