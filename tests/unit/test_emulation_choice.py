@@ -58,6 +58,17 @@ def test_the_cheapest_run_that_executes_a_change_is_added_for_each_function():
     assert names(found.pending) == ["graph talk"]
 
 
+def test_a_pipeline_waits_where_something_cheaper_executes_the_change():
+    speech, step, alone = ("pipelines", scenario("speech")), "Runner.step", "Runner.speak"
+    executed = EXECUTED | {step: EXECUTED[step] | {"pipelines speech"}, "run": {"pipelines speech"}}
+    called = {"run": {"step"}}
+    found = chosen_for(CORE, [*ALL, speech], {step}, executed, called, SECONDS, ())
+    assert speech in found.pending
+    assert speech not in found.needed
+    executed |= {alone: {"pipelines speech"}}
+    assert speech in chosen_for(CORE, [*ALL, speech], {alone}, executed, called, SECONDS, ()).needed
+
+
 def test_it_runs_from_each_place_that_it_is_called_from_in_each_tier():
     found = choose({"Runner.shared"})
     assert set(names(found.needed)) - set(names(CORE)) == {"eager pool", "graph talk"}

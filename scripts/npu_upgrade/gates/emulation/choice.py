@@ -12,13 +12,15 @@ from npu_upgrade.gates.emulation.catalogue import TIERS, chosen
 from npu_upgrade.gates.emulation.changed import called_names, changed_functions, text_of, watched
 from npu_upgrade.gates.emulation.dry_run import Wanted
 
+LONG = "pipelines"
 _SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0, "pipelines": 120.0}  # of a run that was never seen
 
 
 @dataclass(frozen=True)
 class Choice:
     """``needed``: the core, what failed last and, for each changed function, in each tier that executes it
-    and for each function that it is called from, directly or not, the cheapest run that executes both.
+    and for each function that it is called from, directly or not, the cheapest run that executes both. A
+    pipeline takes minutes: it is needed where nothing else executes a function, and pending otherwise.
 
     ``pending``: what else the change can touch. ``unknown``: changed functions of which no run is known.
     """
@@ -79,7 +81,7 @@ def chosen_for(
         touched |= {_name(run) for run in fitting}
         add(fitting)
         for caller in sorted(_callers(function, called) & executed.keys()):
-            for tier in TIERS:
+            for tier in TIERS[: TIERS.index(LONG)]:
                 add([run for run in fitting if run[0] == tier and _name(run) in executed[caller]])
     needed += [run for run in everything if _name(run) in failed and run not in needed]
     others = [run for run in everything if run not in needed]
