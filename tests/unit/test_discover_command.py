@@ -163,6 +163,15 @@ def test_the_newest_releases_that_belong_together_are_taken_and_none_that_was_wi
     assert (found["pair"]["vllm"], found["omni"]["spec"]) == ("0.23.0", "pypi:vllm-omni==0.23.1")
 
 
+def test_what_the_tree_ran_as_and_what_it_was_copied_from_are_told_apart(
+    ascend: Path, omni: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("npu_upgrade.commands.discover.released_as", lambda tree: "git:omni@v0.20.0")
+    _, found, _ = discover(capsys, "--omni", f"git:{omni}@HEAD", "--ascend", f"git:{ascend}@HEAD")
+    (note,) = (one for one in found["notes"] if "git:omni@v0.20.0" in one)
+    assert "0.22.0rc1" in note
+
+
 def test_what_the_runners_track_is_asked_for_a_given_omni(
     server: Server, ascend: Path, omni: Path, infer_base: dict, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,6 +112,11 @@ def run(args: argparse.Namespace) -> Result:
         "omni": of_omni,
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
     }
+    if (ran := of_omni.get("ran_as")) and (label := of_omni["tracked"].get("label")):
+        told = (
+            f"the gates compare with {ran}, as the tree ran; merge takes each copied method from the version"
+        )
+        data["notes"] = [*data["notes"], f"{told} whose text it has, most from {label}"]
     verdict, summary = _judge(answers, pair, ascend.spec, together)
     sure = verdict is not Verdict.INCONCLUSIVE
     command = merging(omni.tree.spec, ascend.tree.spec) if omni.tree and ascend.tree and sure else None
