@@ -14,6 +14,7 @@ from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands.next_text import as_asked
+from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.job import stops
 from npu_upgrade.job.ask import WAIVE, WITH, Ask, _item
 from npu_upgrade.job.job import Job, open_job
@@ -722,6 +723,39 @@ def test_one_text_answers_every_conflict_of_a_list(tmp_path: Path, monkeypatch: 
     answers.write_text(json.dumps([{"id": ids, "answer": "with", "text": ANSWER_TEXT, "note": "both read"}]))
     code, _, _ = upgrade("resolve", "--from", str(answers))
     assert (len(ids), code, path.read_text().count(ANSWER_TEXT)) == (2, 0, 2)
+
+
+def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: World) -> None:
+    path = world.omni / BASE
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    text = path.read_text()
+    path.write_text(
+        text.replace("        state = self.finish", "        self.own(logits)\n        state = self.finish")
+    )
+    upgrade("plan")
+    asked = ask()
+    assert asked["id"].startswith("edited-")
+    assert "self.own(logits)" in str(asked)
+    assert upgrade("resolve", asked["id"], "--accept")[0] == 2
+    assert upgrade("resolve", asked["id"], "--accept", "--note", "the codec needs it")[0] == 0
+    job = open_job(world.omni)
+    assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.run: the codec needs it"]
+    path.write_text(path.read_text() + "\n")
+    upgrade("plan")
+    assert [one["state"] for one in load_plan(job).items if one["kind"] == "edited"] in ([], ["done"])
+    assert not str((upgrade("next")[1].get("ask") or {}).get("id")).startswith("edited-")
+
+
+def test_what_the_target_has_needs_no_reason(world: World) -> None:
+    path = world.omni / BASE
+    upgrade("resolve", ask()["id"], "--take", "ours")
+    path.write_text(
+        path.read_text().replace(
+            "        state = self", "        self.record(stats.of(logits))\n        state = self"
+        )
+    )
+    upgrade("plan")
+    assert not [one for one in load_plan(open_job(world.omni)).items if one["kind"] == "edited"]
 
 
 def test_what_is_gone_is_asked_once_by_merge_and_audit(

@@ -34,7 +34,7 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job import answer
 from npu_upgrade.job.answer import Answered
 from npu_upgrade.job.ask import CONFLICT, ITEM, KINDS, LOOK, PORT, Ask, asks, unasked_hunk
-from npu_upgrade.job.check import check
+from npu_upgrade.job.check import EDITED, check
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan, load_plan
@@ -236,6 +236,11 @@ def _unfit(what: str, ask: Ask) -> BadInput:
     )
 
 
+def _asks_why(given: Given, ask: Ask) -> bool:
+    """Whether the reason is all that is asked for."""
+    return given.word == "accept" and ask.id.startswith(f"{EDITED}-")
+
+
 def _check_fit(given: Given, ask: Ask) -> None:
     wrong = ""
     if ask.stage == CONFLICT and not (given.side or given.text or given.answer == "with"):
@@ -248,7 +253,7 @@ def _check_fit(given: Given, ask: Ask) -> None:
         wrong = f"--{given.word} does not fit {ask.id}"
     elif ask.stage == PORT and given.answer == "with":
         wrong = "a hunk is accepted, written by hand, left or waived"
-    elif given.word in ("by-hand", "waive", "leave") and not given.note.strip():
+    elif (given.word in ("by-hand", "waive", "leave") or _asks_why(given, ask)) and not given.note.strip():
         wrong = f"--{given.word} without --note"
     if wrong:
         raise _unfit(wrong, ask)

@@ -23,6 +23,7 @@ from npu_upgrade.ground.tables import shortened
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.ask import PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders, untracked
+from npu_upgrade.job.check import EDITED
 from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.upgrade import not_for
@@ -188,7 +189,7 @@ def _sections(
             for state in ("open", "waived")
         ),
         counted("Waived findings", [f"{one['key']}: {one['reason']}" for one in waived]),
-        counted("Written by hand for the NPU side", _by_hand(job)),
+        counted("Written by hand for the NPU side", _by_hand(job, plan)),
         _ported(job),
         _not_ported(job),
         counted("Emulated runs pending", pending),
@@ -197,9 +198,12 @@ def _sections(
     ]
 
 
-def _by_hand(job: Job) -> list[str]:
-    """The hunks that a person wrote in a form of the NPU side's own."""
-    return [f"{e.unit}: {e.note}" for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
+def _by_hand(job: Job, plan: Plan) -> list[str]:
+    """The hunks that a person wrote in a form of the NPU side's own, and methods edited since the merge."""
+    hunks = [f"{e.unit}: {e.note}" for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
+    told = [one for one in plan.items if one["kind"] == EDITED and one["state"] == "done"]
+    units = (str(one["title"]).removeprefix(f"{one['path']}: ").partition(":")[0] for one in told)
+    return hunks + [f"{unit}: {one['note']}" for unit, one in zip(units, told, strict=True)]
 
 
 def _ported(job: Job) -> Section:

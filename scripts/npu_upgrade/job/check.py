@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_upgrade.code.conflict_text import OURS, marker_rows
+from npu_upgrade.code.conflict_text import OURS, answers, marker_rows
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
+from npu_upgrade.code.statements import END, Statement, split_statements, statements_of
 from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.command import upgrade
@@ -24,6 +26,8 @@ from npu_upgrade.job.answer_checks import unkept
 from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
+from npu_upgrade.lineage.downstream import omni_side
+from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.answers import Answers, learn
 from npu_upgrade.merge.gone import GONE, gone_items
 from npu_upgrade.merge.plan import close_rewritten, counts, plan_markdown
@@ -79,6 +83,7 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
         and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}
     ):
         _look_for_gone(job, root, plan)
+        _ask_about_edits(job, root, plan)
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)
     verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
@@ -195,6 +200,63 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
         elif item["id"] in new and item["state"] == "done":
             item["state"] = "open"
     plan["items"] += [item for key, item in new.items() if key not in {one["id"] for one in plan["items"]}]
+
+
+EDITED = "edited"
+
+
+def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
+    """Ask why a method was written by hand, where no answer says so; nothing of it is without a reason then.
+
+    What the merge wrote, the target has or the GPU side has needs none.
+    """
+    answered = job.journal.answers()
+    told = {(one.path, unit) for one in answered if one.note for unit in (one.unit, *one.units)}
+    given = {one.key for entry in answered for one in _statements(entry.text)}
+    own: dict[tuple[str, str], list[Statement]] = {}
+    for entry in plan["files"]:
+        path, merged = entry["path"], job.folder / "merged" / entry["path"]
+        if not merged.exists() or (path, "") in told:
+            continue
+        texts = [before_merge(job, path), *(one.text for one in answers(merged.read_text("utf-8"), path))]
+        known = {END, *given, *(one.key for text in texts for one in split_statements(text))}
+        for name, unit in parse_module((root / path).read_text("utf-8")).units.items():
+            fresh = [one for one in split_statements(unit.source) if one.key not in known]
+            if fresh and (path, name) not in told:
+                own[path, name] = fresh
+    known = _other_sides(job, plan) if own else set()
+    found = {}
+    for (path, name), fresh in own.items():
+        if lines := [one.code for one in fresh if one.key not in known and not one.key.startswith(_PLAIN)]:
+            id_ = item_id(EDITED, f"{path}: {name}")
+            title = f"{path}: {name}: was written by hand since the merge; say why"
+            found[id_] = Item(id_, EDITED, title, "\n".join(lines), path).as_json()
+    plan["items"] = [one for one in plan["items"] if one["kind"] != EDITED or one["id"] in found]
+    plan["items"] += [one for key, one in found.items() if key not in {one["id"] for one in plan["items"]}]
+
+
+def _statements(text: str) -> list[Statement]:
+    try:
+        return statements_of(text)
+    except SyntaxError:  # of an answer that is no piece of a program
+        return []
+
+
+_PLAIN = ("import ", "from ", '"', "'")
+"""An import of several names is another statement with each set of them; a docstring does nothing."""
+
+
+def _other_sides(job: Job, plan: dict[str, Any]) -> set[str]:
+    """The statements of the GPU side's runners, and of the target's."""
+    try:
+        omni, target = downstream(job), open_source(plan["versions"]["ascend"]["spec"])
+        side = omni_side(omni)
+        places = [(omni, runner.gpu_path) for runner in side.runners] + [(target, side.upstream.path)]
+        texts = [tree.read(path) for tree, path in places if path and tree.exists(path)]
+        return {one.key for text in texts for one in split_statements(text)}
+    except (UpgradeError, SyntaxError) as error:
+        say(f"note: what was written by hand was not compared with the other sides: {error}")
+        return set()
 
 
 def _problem(text: str, first: str = "") -> str:
