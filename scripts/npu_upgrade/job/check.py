@@ -23,7 +23,7 @@ from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.answer_checks import unkept
-from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
+from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.lineage.downstream import omni_side
@@ -212,13 +212,17 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
     """
     answered = job.journal.answers()
     told = {(one.path, unit) for one in answered if one.note for unit in (one.unit, *one.units)}
+    asked = {(one.path, unit) for one in answered for unit in (one.unit, *one.units)}
     given = {one.key for entry in answered for one in _statements(entry.text)}
     own: dict[tuple[str, str], list[Statement]] = {}
     for entry in plan["files"]:
         path, merged = entry["path"], job.folder / "merged" / entry["path"]
         if not merged.exists() or (path, "") in told:
             continue
-        texts = [before_merge(job, path), *(one.text for one in answers(merged.read_text("utf-8"), path))]
+        then = merged.read_text("utf-8")
+        # a conflict that was resolved in the file is answered by that
+        told |= {(path, one.method) for one in conflicts_in(then, path, {})} - asked
+        texts = [before_merge(job, path), *(one.text for one in answers(then, path))]
         known = {END, *given, *(one.key for text in texts for one in split_statements(text))}
         for name, unit in parse_module((root / path).read_text("utf-8")).units.items():
             fresh = [one for one in split_statements(unit.source) if one.key not in known]
