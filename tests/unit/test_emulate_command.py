@@ -178,6 +178,16 @@ def test_its_logs_are_evidence_that_can_be_packed(machine, upgrade, run, capsys)
     assert json.loads(capsys.readouterr().out)["known"] == [record.run]
 
 
+def test_the_question_about_a_failure_names_its_log_and_no_place_that_nobody_knows(machine, upgrade, run):
+    machine.fails = {"eager generation": "two at once: another answer"}
+    run()
+    record = newest(upgrade)
+    found = (ask for stage in walk(upgrade.job).stages for ask in stage.asks)
+    asked = next(one for one in found if one.id == "emulate-eager-generation")
+    log = upgrade.job.store.runs / str(record.run) / "eager-generation.log"
+    assert asked.texts["text"].split("\n") == ["two at once: another answer", f"log: {log}"]
+
+
 def test_what_was_kept_altogether_is_a_run_too(machine, upgrade, run):
     run()
     run()

@@ -244,10 +244,11 @@ def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> 
         name = "-".join(filter(None, ("emulate", run.get("tier"), run.get("scenario"))))
         if run.get("state") != "FAIL" or name in answered:
             continue
-        lines = [str(run.get("why")), f"where: {run.get('where', '')}", *map(str, run.get("traceback", []))]
-        lines += [f"log: {run.get('log', '')}"]
+        at, log = run.get("where"), job.store.runs / str(newest.run) / f"{name.removeprefix('emulate-')}.log"
+        lines = [str(run.get("why")), *([f"where: {at}"] if at else []), *map(str, run.get("traceback", []))]
+        lines += [f"log: {log}"] if log.exists() else []
         what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {run.get('why')}"
-        how = ((*WITH, "--in", "ar"), CORRECTED)
+        how = ((*WITH, "--in", "ar" if at else "RUNNER"), CORRECTED)
         yield Ask(FINDING, name, what, texts={"text": "\n".join(lines)}, how=how, evidence=newest.id)
         return  # what comes after it often comes of it
 
