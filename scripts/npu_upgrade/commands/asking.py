@@ -15,7 +15,10 @@ from npu_upgrade.job.ask import Ask
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import Step, Walk, next_step
 
-_FORM = "FILE: YAML list of {id: ID or [IDs], answer, note, text}; none shown: as above"
+_FORM = (
+    "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines in the place of a "
+    "conflict, else whole methods, at any indentation; an ask without `answer` has those of the ask before it"
+)
 
 
 @dataclass(frozen=True)
