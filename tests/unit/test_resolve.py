@@ -746,6 +746,17 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
     assert not str((upgrade("next")[1].get("ask") or {}).get("id")).startswith("edited-")
 
 
+@pytest.mark.parametrize(("own", "asked"), [("torch.npu.synchronize()", 0), ("torch.npu.empty_cache()", 1)])
+def test_what_the_gpu_side_has_in_its_words_needs_no_reason(world: World, own: str, asked: int) -> None:
+    path, gpu = world.omni / BASE, world.omni / RUNNERS[0].gpu_path
+    upgrade("resolve", ask()["id"], "--take", "ours")
+    gpu.write_text(gpu.read_text() + "\n    def late(self):\n        torch.cuda.synchronize()\n")
+    text = path.read_text().replace("        state = self", f"        {own}\n        state = self")
+    path.write_text(f"import torch\n{text}")
+    upgrade("plan")
+    assert len([one for one in load_plan(open_job(world.omni)).items if one["kind"] == "edited"]) == asked
+
+
 def test_what_the_target_has_needs_no_reason(world: World) -> None:
     path = world.omni / BASE
     upgrade("resolve", ask()["id"], "--take", "ours")

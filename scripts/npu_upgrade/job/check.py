@@ -26,6 +26,7 @@ from npu_upgrade.job.answer_checks import unkept
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
+from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.answers import Answers, learn
@@ -251,12 +252,14 @@ _PLAIN = ("import ", "from ", '"', "'")
 
 
 def _other_sides(job: Job, plan: dict[str, Any]) -> set[str]:
-    """The statements of the GPU side's runners, and of the target's."""
+    """The statements of the GPU side's runners, in the words of both sides, and of the target's."""
     try:
         omni, target = downstream(job), open_source(plan["versions"]["ascend"]["spec"])
         side = omni_side(omni)
-        places = [(omni, runner.gpu_path) for runner in side.runners] + [(target, side.upstream.path)]
-        texts = [tree.read(path) for tree, path in places if path and tree.exists(path)]
+        paths = [one.gpu_path for one in side.runners if one.gpu_path and omni.exists(one.gpu_path)]
+        texts = [omni.read(path) for path in paths]
+        texts += [translate(text, side.class_names) for text in texts]
+        texts += [target.read(side.upstream.path)] if target.exists(side.upstream.path) else []
         return {one.key for text in texts for one in split_statements(text)}
     except (UpgradeError, SyntaxError) as error:
         say(f"note: what was written by hand was not compared with the other sides: {error}")
