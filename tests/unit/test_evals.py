@@ -189,6 +189,8 @@ def test_no_sign_off_loses_points(world: World) -> None:
         ("`serve` PASS with real weights", False),
         ("dry-run: import PASS, serve PASS", False),
         ("Emulation was skipped. Plan PASS.", True),
+        ("The emulated run is INCONCLUSIVE: import PASS, serve PASS.", True),
+        ("Emulated dry-run: 27 PASS.", False),
         ("Nothing was validated on an NPU; the audit passes.", True),
         ("", True),
     ],
