@@ -65,6 +65,16 @@ def test_a_feature_of_which_a_part_does_not_fit_is_kept_whole_below_the_first_ti
     assert gives.reasons == [f"half of a feature: {reads.hunk.id} is not of the first tier"]
 
 
+def test_a_hunk_of_which_another_that_fits_uses_a_part_stays_beside_a_use_that_does_not() -> None:
+    gives, shows = _ranked(1, "run", "late = batch.late", "kept = tokens"), _ranked(1, "run", "self.record(late)")
+    misfit = _ranked(3, "run", "self.output = kept.output(late)")
+    aside, into = _ranked(1, "load", "self.spare = 1"), _ranked(1, "load", "self.part = self.spare")
+    far = _ranked(3, "run", "self.finish(self.part)")
+    every = [gives, shows, misfit, aside, into, far]
+    keep_whole({one.hunk.id: one for one in every}, cast(NpuSide, _Bare()))
+    assert [one.tier for one in every] == [1, 1, 3, 2, 2, 3]
+
+
 # -- dialect --
 
 

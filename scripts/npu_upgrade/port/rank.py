@@ -47,24 +47,29 @@ def rank(
 
 
 def keep_whole(found: dict[str, Ranked], npu: NpuSide) -> None:
-    """A feature of which a part does not fit is none for the first tier: half of it would be a defect."""
-    for feature in _features(list(found.values()), npu):
-        apart = [one for one in feature if one.tier > 1 and not one.held]
-        for one in feature if apart else ():
-            if one.tier == 1:
+    """What only parts that do not fit would use is none for the first tier: half of a feature is a defect.
+
+    A hunk stays where another one that fits uses a part of what it brings.
+    """
+    brought = {id_: _brought(one.hunk, npu) for id_, one in found.items()}
+    users = {
+        id_: [one for one in found.values() if one.hunk.id != id_ and _speaks_of_any(names, one.hunk)]
+        for id_, names in brought.items()
+    }
+    lowered = True
+    while lowered:
+        lowered = False
+        for id_, one in found.items():
+            apart = [user for user in users[id_] if user.tier > 1 and not user.held]
+            if one.tier == 1 and apart and len(apart) == len(users[id_]):
                 one.lower(2, f"half of a feature: {apart[0].hunk.id} is not of the first tier")
+                lowered = True
     _follow_needs(found)
     _wanted_methods(found, npu)
 
 
-def _features(ranked: Sequence[Ranked], npu: NpuSide) -> list[list[Ranked]]:
-    """The hunks joined by what some of them bring into being and others use, as the NPU side has it not."""
-    features = [[one] for one in ranked]
-    for name in {name for one in ranked for name in _brought(one.hunk, npu)}:
-        joined = [part for part in features if any(_speaks_of(name, one.hunk) for one in part)]
-        rest = [part for part in features if part not in joined]
-        features = [*rest, [one for part in joined for one in part]]
-    return features
+def _speaks_of_any(names: set[tuple[str, str]], hunk: Hunk) -> bool:
+    return any(_speaks_of(name, hunk) for name in names)
 
 
 def _brought(hunk: Hunk, npu: NpuSide) -> set[tuple[str, str]]:
