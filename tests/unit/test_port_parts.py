@@ -70,9 +70,11 @@ def test_a_hunk_of_which_another_that_fits_uses_a_part_stays_beside_a_use_that_d
     misfit = _ranked(3, "run", "self.output = kept.output(late)")
     aside, into = _ranked(1, "load", "self.spare = 1"), _ranked(1, "load", "self.part = self.spare")
     far = _ranked(3, "run", "self.finish(self.part)")
-    every = [gives, shows, misfit, aside, into, far]
+    itself = _ranked(1, "stop", "mark = tokens", "self.count(mark)")
+    user = _ranked(2, "stop", "self.finish(mark)")
+    every = [gives, shows, misfit, aside, into, far, itself, user]
     keep_whole({one.hunk.id: one for one in every}, cast(NpuSide, _Bare()))
-    assert [one.tier for one in every] == [1, 1, 3, 2, 2, 3]
+    assert [one.tier for one in every] == [1, 1, 3, 2, 2, 3, 1, 2]
 
 
 # -- dialect --

@@ -49,23 +49,29 @@ def rank(
 def keep_whole(found: dict[str, Ranked], npu: NpuSide) -> None:
     """What only parts that do not fit would use is none for the first tier: half of a feature is a defect.
 
-    A hunk stays where another one that fits uses a part of what it brings.
+    A hunk stays where it, or another one that fits, uses a part of what it brings.
     """
-    brought = {id_: _brought(one.hunk, npu) for id_, one in found.items()}
-    users = {
-        id_: [one for one in found.values() if one.hunk.id != id_ and _speaks_of_any(names, one.hunk)]
-        for id_, names in brought.items()
-    }
+    users = {}
+    for id_, one in found.items():
+        if not _uses_itself(one.hunk, brought := _brought(one.hunk, npu)):
+            others = [other for other in found.values() if other is not one]
+            users[id_] = [other for other in others if _speaks_of_any(brought, other.hunk)]
     lowered = True
     while lowered:
         lowered = False
-        for id_, one in found.items():
-            apart = [user for user in users[id_] if user.tier > 1 and not user.held]
-            if one.tier == 1 and apart and len(apart) == len(users[id_]):
+        for id_, using in users.items():
+            one, apart = found[id_], [user for user in using if user.tier > 1 and not user.held]
+            if one.tier == 1 and apart and len(apart) == len(using):
                 one.lower(2, f"half of a feature: {apart[0].hunk.id} is not of the first tier")
                 lowered = True
     _follow_needs(found)
     _wanted_methods(found, npu)
+
+
+def _uses_itself(hunk: Hunk, brought: set[tuple[str, str]]) -> bool:
+    nodes = [node for key in hunk.added for node in nodes_of(key)]
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return any(word in (names if group else uses(hunk).reads) for group, word in brought)
 
 
 def _speaks_of_any(names: set[tuple[str, str]], hunk: Hunk) -> bool:
