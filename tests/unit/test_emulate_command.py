@@ -1,6 +1,8 @@
 """`upgrade.py emulate`: whose files run, what runs, when it stops, and what is written down."""
 
+import contextlib
 import json
+import os
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -9,14 +11,16 @@ from deliver_support import ASCEND, RUNNER, Upgrade, make_upgrade, run_deliver, 
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.cli import main as cli
-from npu_upgrade.commands import emulate, gate_job
+from npu_upgrade.commands import asking, emulate, gate_job
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.gates.emulation import dry_run
 from npu_upgrade.gates.emulation.choice import Choice
 from npu_upgrade.gates.emulation.costs import Cost
 from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
+from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.job.stages import next_step
 from npu_upgrade.job.upgrade import walk
 from npu_upgrade.sources.tree import SourceTree
 
@@ -48,7 +52,9 @@ class Machine:
         self.failed_last = failed
         return Choice(NEEDED, PENDING, frozenset({"Runner.step"}))
 
-    def run(self, triple, wanted, out, *, reuse, go_on=lambda outcome: True) -> dry_run.Played:
+    def run(
+        self, triple, wanted, out, *, reuse, go_on=lambda outcome: True, check=lambda: None
+    ) -> dry_run.Played:
         self.omni, ran, reused = triple.omni, {}, []
         out.mkdir(parents=True)
         for key in [("import", "import"), *((tier, one.name) for tier, one in wanted)]:
@@ -61,6 +67,7 @@ class Machine:
             if state in reuse and named(key) in self.known:
                 reused.append(key)
                 continue
+            check()
             self.played.append(named(key))
             (out / f"{'-'.join(key)}.log").write_text(f"{named(key)} ran")
             self.known.add(named(key))
@@ -410,3 +417,99 @@ def test_files_that_change_meanwhile_are_not_judged(machine, upgrade, run, monke
     code, result = run()
     assert code == 2
     assert "changed while gate emulate judged them" in json.dumps(result)
+    assert not machine.played
+    assert next_step(walk(upgrade.job)).stop is None  # the same call judges what the files are now
+
+
+class Other:
+    """Another run of the same job, which ends when this one looks again for the second time."""
+
+    def __init__(self, upgrade: Upgrade, monkeypatch, ends=lambda: None) -> None:
+        self.looks, self.ends, self.lock = 0, ends, contextlib.ExitStack()
+        assert self.lock.enter_context(locks.alone_now(upgrade.job.folder / "emulate"))
+        monkeypatch.setattr(emulate, "sleep", self.looked)
+        monkeypatch.setattr(emulate, "all_kept", lambda triple, wanted, states: self.shown)
+        self.shown = False
+
+    def looked(self, seconds: float) -> None:
+        self.looks += 1
+        if self.looks == 2:
+            self.ends()
+            self.lock.close()
+
+
+def test_a_run_waits_for_another_of_the_same_job(machine, upgrade, run, monkeypatch):
+    machine.known = {"import", "eager ar"}
+    other = Other(upgrade, monkeypatch)
+    assert run()[0] == 0
+    assert other.looks == 2
+    assert machine.played == ["eager generation", "graph ar"]
+
+
+def test_what_another_run_has_shown_already_is_not_waited_for(machine, upgrade, run, monkeypatch):
+    machine.known = {named(key) for key in [("import", "import"), *((t, one.name) for t, one in NEEDED)]}
+    other = Other(upgrade, monkeypatch)
+    other.shown = True
+    code, result = run()
+    assert (code, other.looks, machine.played) == (0, 0, [])
+    assert result["pending"] == ["eager talker", "graph talker"]
+    other.lock.close()
+
+
+def test_the_failure_that_another_run_found_is_told_and_not_run_again(machine, upgrade, run, monkeypatch):
+    started = []
+
+    def ends() -> None:
+        other.lock.close()
+        started.append(run("--rest")[1])
+        machine.played.clear()
+
+    other = Other(upgrade, monkeypatch, ends)
+    machine.fails = {"eager generation": "TypeError: step() takes 2"}
+    code, result = run()
+    assert (code, result["verdict"], machine.played) == (1, "FAIL", [])
+    assert result["summary"] == started[0]["summary"]
+    assert [one.gate for one in upgrade.job.ledger().records].count("emulate") == 1
+
+
+def test_an_edit_ends_the_waiting(machine, upgrade, run, monkeypatch):
+    other = Other(upgrade, monkeypatch)
+    looked = other.looked
+    monkeypatch.setattr(
+        emulate, "sleep", lambda s: (looked(s), write(upgrade.repo, RUNNER, "NAME = 'edited'\n"))
+    )
+    assert run()[0] == 2
+    assert other.looks == 1
+    other.lock.close()
+
+
+def test_a_run_that_nobody_waits_for_is_no_stage_at_work(machine, upgrade, run, monkeypatch):
+    monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
+    monkeypatch.setattr(os, "nice", lambda by: by)
+    states = []
+
+    def looking(*given, **options):
+        states.append({stage.name: stage.state for stage in walk(upgrade.job).stages}["emulate"])
+        return machine.run(*given, **options)
+
+    monkeypatch.setattr(emulate, "run_triple", looking)
+    assert run("--rest")[0] == 0
+    assert states == ["todo"]
+    assert newest(upgrade).verdict == "PASS"
+
+
+def test_a_failure_of_what_is_needed_ends_the_rest_too(machine, upgrade, run):
+    machine.fails = {"eager generation": "TypeError: step() takes 2"}
+    assert run("--rest")[0] == 1
+    assert machine.played == ["import", "eager ar", "eager generation"]
+
+
+def test_while_something_is_asked_the_run_is_named_to_be_started(machine, upgrade, run, monkeypatch):
+    monkeypatch.setattr(asking, "check_machine", lambda: None)
+    assert str(asking.meanwhile(walk(upgrade.job))).endswith("emulate --rest --background")
+    with locks.alone_now(upgrade.job.folder / "emulate"):
+        assert asking.meanwhile(walk(upgrade.job)) is None
+    run()
+    assert asking.meanwhile(walk(upgrade.job)) is None
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    assert asking.meanwhile(walk(upgrade.job)) is None  # the plan comes first

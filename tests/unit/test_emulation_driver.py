@@ -12,6 +12,7 @@ import pytest
 
 from npu_emulator.dry_run import server
 from npu_upgrade.gates.emulation import process
+from npu_upgrade.ground.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 # in place of what needs torch: nothing is imported, and a scenario is what its name says
@@ -102,6 +103,21 @@ def test_no_more_start_once_they_are_not_wanted_and_those_at_work_end(tmp_path, 
     assert time.monotonic() - begun < 30
     assert (out / "eager-bad.json").exists()
     assert not list(out.glob("eager-l*.json"))
+    assert not left(out)
+
+
+def test_a_check_that_raises_ends_what_is_at_work(tmp_path, variables):
+    out = tmp_path / "out"
+
+    def check() -> None:
+        if (out / "import.json").exists():
+            raise BadInput("the files changed", expected="the same", try_="again")
+
+    with pytest.raises(BadInput, match="the files changed"):
+        process.play(
+            Path(sys.executable), variables, plan_of(out), out, runs_of("long"), lambda run: True, check
+        )
+    assert not (out / "eager-long.json").exists()
     assert not left(out)
 
 

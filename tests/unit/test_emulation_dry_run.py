@@ -25,7 +25,7 @@ class Machine:
         self.dies_at = ""
         self.starts = 0
 
-    def play(self, python, variables, plan, out, runs, go_on) -> None:
+    def play(self, python, variables, plan, out, runs, go_on, check) -> None:
         self.starts += 1
         out.mkdir(parents=True, exist_ok=True)
         failed = {"type": "TypeError", "text": "step() takes 2"}

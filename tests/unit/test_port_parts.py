@@ -66,7 +66,10 @@ def test_a_feature_of_which_a_part_does_not_fit_is_kept_whole_below_the_first_ti
 
 
 def test_a_hunk_of_which_another_that_fits_uses_a_part_stays_beside_a_use_that_does_not() -> None:
-    gives, shows = _ranked(1, "run", "late = batch.late", "kept = tokens"), _ranked(1, "run", "self.record(late)")
+    gives, shows = (
+        _ranked(1, "run", "late = batch.late", "kept = tokens"),
+        _ranked(1, "run", "self.record(late)"),
+    )
     misfit = _ranked(3, "run", "self.output = kept.output(late)")
     aside, into = _ranked(1, "load", "self.spare = 1"), _ranked(1, "load", "self.part = self.spare")
     far = _ranked(3, "run", "self.finish(self.part)")

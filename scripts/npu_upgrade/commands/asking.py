@@ -8,12 +8,15 @@ from typing import Any
 
 from npu_upgrade.commands.job_arguments import leading_on
 from npu_upgrade.commands.next_text import as_asked, notes_of, options
+from npu_upgrade.gates.emulation.environment import check_machine
+from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
+from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
 from npu_upgrade.job.ask import Ask
 from npu_upgrade.job.job import Job
-from npu_upgrade.job.stages import Step, Walk, next_step
+from npu_upgrade.job.stages import State, Step, Walk, next_step
 
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines in the place of a "
@@ -49,9 +52,28 @@ def asked(walk: Walk, step: Step) -> Asked:
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
         if len(walk.journal.answers()) < 2:  # told once, where several are asked together
             brief["answers"] = _FORM
+    if run := meanwhile(walk):
+        data["meanwhile"] = brief["meanwhile"] = str(run)
     number = f"{len(asks)} questions" if whole[1:] else "1 question"
     summary = f"{number} of {walk.left[kind]} ({kind})"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
+
+
+def meanwhile(walk: Walk) -> Command | None:
+    """The emulated run, in the background, where what is asked waits for an answer and the files for no more.
+
+    What it shows is kept; an edit ends it, and leaves what the edit does not touch.
+    """
+    by_name = {stage.name: stage for stage in walk.stages}
+    run, plan = by_name.get("emulate"), by_name.get("plan")
+    if run is None or plan is None or plan.open or run.state not in (State.TODO, State.STALE):
+        return None
+    try:
+        check_machine()
+    except Blocked:
+        return None
+    with locks.alone_now(walk.folder / "emulate") as nobody:
+        return run.command.adding("--rest", "--background") if nobody and run.command else None
 
 
 def in_order(asks: Sequence[Ask]) -> list[Ask]:

@@ -2,7 +2,8 @@
 
 Import first, then the scenarios that the change needs, the cheapest first: in eager mode, with captured
 graphs, and behind `vllm serve`. It stops at the first failure that the matched old pair does not have, and
-the next call repeats only what failed or did not run; --keep-going shows what fails after it too. Tokens are
+the next call repeats only what failed or did not run; --keep-going shows what fails after it too. In a job it
+ends when the files change, and waits for a run of the job that began before; outcomes are kept. Tokens are
 compared in float32 with a reference, the classes that ran are asserted, and changed lines that nothing
 executed are listed. What else the change can touch is named as pending: --rest runs it. The label is
 "emulated dry-run": it shows that Python and operator schemas hold together on the paths taken, and says
@@ -12,13 +13,16 @@ nothing about kernels or speed.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import msgspec
@@ -26,6 +30,7 @@ import msgspec
 from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.arguments import option, some_of
+from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.evidence.store import DRY_RUN as LABEL
@@ -34,14 +39,14 @@ from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenari
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.choice import Choice, choose
 from npu_upgrade.gates.emulation.compare import Compared, as_text, by_costs, not_shown, tiers, verdict
-from npu_upgrade.gates.emulation.dry_run import Before, Played
+from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted, all_kept
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
-from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.files import read_object, write_json
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -59,16 +64,18 @@ EXAMPLES = """
 _KEPT_RUNS = 10
 _AUTO = ["needed"]
 _MOST = 6
+_LOOK_AGAIN = 5  # seconds between two looks at the run that is waited for
+_BEHIND = "NPU_UPGRADE_BEHIND"  # set in a run that nobody waits for
 
 
 @dataclass(frozen=True)
 class _Asked(Trees):
-    """What one run is to play, and where its files go."""
+    """What one run is to play, and where its files go; a failure of ``keep_going`` ends nothing."""
 
     choice: Choice
     out: Path
     whole: bool
-    keep_going: bool
+    keep_going: Wanted
     costs: bool
     target: str
 
@@ -96,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
         default=_AUTO,
     )
-    option(parser, "--rest", "also run all that would be named as pending, to its end whatever fails")
+    option(parser, "--rest", "then run all that would be named as pending, to its end whatever fails of it")
     option(
         parser, "--costs", "also run the old pair, and compare what a step costs: operators, graphs, waits"
     )
@@ -113,17 +120,24 @@ def run(args: argparse.Namespace) -> Result:
         return _listed()
     if args.background:
         return _in_background()
+    if _BEHIND in os.environ:
+        os.nice(10)
     with told(args, "emulate"):
         return _run(args)
 
 
 def _in_background() -> Result:
-    """The same command without the option, in a session of its own."""
+    """The same command without the option, in a session of its own, behind all that somebody waits for."""
     log = _folder(None) / "progress.log"
     command = [sys.executable, *(word for word in sys.argv if word != "--background")]
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            command,
+            env=os.environ | {_BEHIND: "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
     data = {"process": process.pid, "log": str(log)}
     return Result(Verdict.PASS, f"runs in process {process.pid}; progress and result in {log}", data)
@@ -133,14 +147,10 @@ def _run(args: argparse.Namespace) -> Result:
     job = _job(args)
     if job is None:
         return _play(_asked(args, None))
-    with locks.alone_now(job.folder / "emulate") as alone:
-        if not alone:
-            raise BadInput(
-                f"another emulated run of job {job.id} is at work",
-                expected="one at a time",
-                try_="wait for it, or end it",
-            )
-        asked = _asked(args, job)
+    asked = _asked(args, job)
+    with _turn(asked) as found:
+        if found:
+            return ending(found, job)
         try:
             result = _play(asked)
         except Blocked as error:
@@ -148,6 +158,40 @@ def _run(args: argparse.Namespace) -> Result:
             data["pending"] = [f"every run: BLOCKED, {error.what}"]
             result = Result(Verdict.BLOCKED, error.what, data)
         return _recorded(asked, result)
+
+
+@contextlib.contextmanager
+def _turn(asked: _Asked) -> Generator[Result | None]:
+    """Wait until no other run of the job is at work, or until it has shown all that this one needs.
+
+    Yields what the other one found, where that is a failure of these files.
+    """
+    gate = asked.job
+    assert gate is not None
+    before = {record.id for record in gate.job.records()}
+    said = False
+    while True:
+        with locks.alone_now(gate.job.folder / "emulate") as alone:
+            if alone:
+                record = failed_last(gate.job.records(), gate.gate)
+                new = record and record.id not in before and record.tree == gate.subject.tree
+                yield _found_by_another(gate) if new and asked.whole else None
+                return
+        gate.check()
+        if all_kept(asked.triple, asked.choice.needed, (PASS, ABSENT)):
+            yield None
+            return
+        if not said:
+            say("note: another run of this job is at work; waiting for it")
+            said = True
+        sleep(_LOOK_AGAIN)
+
+
+def _found_by_another(gate: GateJob) -> Result:
+    """The failure that another run of these files ended with, as it was told."""
+    data = read_object(gate.job.folder / f"{gate.gate}.json")
+    head = {name: data.pop(name, None) for name in ("verdict", "summary", "next")}
+    return Result(Verdict.FAIL, str(head["summary"]), data, brief=_brief(data))
 
 
 def _recorded(asked: _Asked, result: Result) -> Result:
@@ -199,7 +243,8 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
             )
         neighbour = args.ascend is not None and args.ascend != in_job.inputs.ascend.spec
         gate = NEIGHBOUR if neighbour else "emulate"
-        job = begin(args, gate, LABEL, whole=whole and not neighbour and not args.rest)
+        noted = whole and not neighbour and not args.rest and _BEHIND not in os.environ
+        job = begin(args, gate, LABEL, whole=noted)
         triple = job.triple(args.ascend, args.vllm)
     else:
         omni = open_project(args.omni, "vllm-omni") if with_omni else None
@@ -218,13 +263,14 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     if by_name is not None:
         left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
         choice = replace(choice, needed=by_name, pending=left)
+    to_its_end = choice.pending if args.rest else ()
     if args.rest:
         choice = replace(choice, needed=[*choice.needed, *choice.pending], pending=())
     on = f"on {named(replace(triple, omni=None))}"
     target = f"{on}, which --vllm named: " if job and args.vllm else ""
     if job and job.gate == NEIGHBOUR:
         target = f"{on}, a neighbour of the target: "
-    keep_going = args.keep_going or args.rest
+    keep_going = choice.needed if args.keep_going else to_its_end
     return _Asked(triple, old, job, choice, _folder(args.out), whole, keep_going, args.costs, target)
 
 
@@ -269,6 +315,7 @@ def _play(asked: _Asked) -> Result:
     _ = asked.problems  # said before the work begins
     before = Before(asked.old, asked.out / "old") if asked.old else None
     by_name = {(tier, one.name): one for tier, one in asked.choice.needed}
+    going_on = {(tier, one.name) for tier, one in asked.keep_going}
     olds: dict[tuple[str, str], Outcome | None] = {}
     unsteady: dict[tuple[str, str], Outcome] = {}
 
@@ -298,7 +345,8 @@ def _play(asked: _Asked) -> Result:
         asked.choice.needed,
         asked.out / "new",
         reuse=(PASS, ABSENT),
-        go_on=lambda outcome: not fails_newly(outcome) or asked.keep_going,
+        go_on=lambda outcome: not fails_newly(outcome) or (outcome.tier, outcome.scenario) in going_on,
+        check=asked.job.check if asked.job else lambda: None,
     )
     outcomes, costs = _with_costs(asked, played, before, by_name, olds)
     together = [

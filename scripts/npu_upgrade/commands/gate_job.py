@@ -36,6 +36,10 @@ from npu_upgrade.sources.content import content_digest
 from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 
+class ChangedError(BadInput):
+    """The files are not those any more that a gate began to judge."""
+
+
 @dataclass(frozen=True)
 class GateJob:
     """One run of a gate on a job's files; ``tree`` is the downstream with the merged files in it."""
@@ -72,12 +76,7 @@ class GateJob:
         a gate that starts something gives the ``logs`` of it, and is a run with a folder of its own.
         """
         result.data |= {"job": self.job.id}
-        if self.plan.subject(self.root).tree != self.subject.tree:
-            raise BadInput(
-                f"the files changed while gate {self.gate} judged them",
-                expected="the same content from the beginning to the end",
-                try_=f"{self.again.short} when nothing else writes to them",
-            )
+        self.check()
         log = self.job.folder / f"{self.gate}.json"
         write_json(log, result.as_json() | whole)
         outcome = Outcome(
@@ -99,6 +98,15 @@ class GateJob:
         if self.gate in STAGES:
             self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
         return ending(result, self.job)
+
+    def check(self) -> None:
+        """Raise :class:`ChangedError` unless the files are as they were when the gate began."""
+        if self.plan.subject(self.root).tree != self.subject.tree:
+            raise ChangedError(
+                f"the files changed while gate {self.gate} judged them",
+                expected="the same content from the beginning to the end",
+                try_=f"{self.again.short} when nothing else writes to them",
+            )
 
     def _run(self, result: Path, logs: Sequence[Path]) -> RunFolder:
         folder = self.job.store.begin(self.gate, Redactor())
@@ -125,7 +133,10 @@ def told(args: argparse.Namespace, gate: str) -> Generator[None]:
             job = named_job(args)
             attempt = job.attempt(gate)
             if attempt.running and attempt.begun and attempt.begun.pid == os.getpid():
-                job.finish(gate, Verdict.INCONCLUSIVE, error.what, {"error": error.what, "try": error.try_})
+                # the same call judges what the files are now
+                again = isinstance(error, ChangedError)
+                outputs = {} if again else {"error": error.what, "try": error.try_}
+                job.finish(gate, Verdict.INCONCLUSIVE, error.what, outputs)
         raise
 
 

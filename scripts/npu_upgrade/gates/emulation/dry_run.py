@@ -57,11 +57,12 @@ def run(
     *,
     reuse: Collection[str] = (),
     go_on: Callable[[Outcome], bool] = lambda outcome: True,
+    check: Callable[[], object] = lambda: None,
 ) -> Played:
     """Import everything, then run each (tier, scenario); results and logs are in ``out``.
 
     Kept outcomes of the states in ``reuse`` that still hold are taken in place of a run. ``go_on`` is told
-    each outcome of a run and says whether others are to follow.
+    each outcome of a run and says whether others are to follow; all ends when ``check`` raises.
     """
     all_wanted = [("import", None), *wanted]
     reused = _reused(triple, all_wanted, reuse)
@@ -75,7 +76,7 @@ def run(
 
     order = [_key(tier, one) for tier, one in all_wanted]
     dead = order[0] in reused and reused[order[0]].outcome.state != PASS
-    fresh = _play(triple, todo, out, judged) if todo and not dead else {}
+    fresh = _play(triple, todo, out, judged, check) if todo and not dead else {}
     ran = reused | fresh
     missing = [key for key in order if key not in ran]
     if ran[order[0]].outcome.state != PASS:
@@ -95,19 +96,30 @@ def _key(tier: str, scenario: Any) -> tuple[str, str]:
     return tier, scenario.name if scenario else tier
 
 
-def _reused(triple: Triple, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
-    if not states:
-        return {}
+def all_kept(triple: Triple, wanted: Wanted, states: Collection[str]) -> bool:
+    """Whether nothing has to be run: an outcome in ``states`` of each of these is kept and holds."""
+    every = [("import", None), *wanted]
+    return len(_held(triple, every, states)) == len(every)
+
+
+def _held(triple: Triple, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
     _, environment = packages_of(triple.omni, triple.ascend, triple.vllm)
     found = {_key(tier, one): kept.found(tier, one, environment) for tier, one in wanted}
-    held = {key: ran for key, ran in found.items() if ran and ran.outcome.state in states}
-    if held:
+    return {key: ran for key, ran in found.items() if ran and ran.outcome.state in states}
+
+
+def _reused(triple: Triple, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
+    if held := _held(triple, wanted, states) if states else {}:
         say(f"ran before with the same content: {', '.join(' '.join(dict.fromkeys(key)) for key in held)}")
     return held
 
 
 def _play(
-    triple: Triple, todo: Wanted, out: Path, go_on: Callable[[Outcome], bool]
+    triple: Triple,
+    todo: Wanted,
+    out: Path,
+    go_on: Callable[[Outcome], bool],
+    check: Callable[[], object],
 ) -> dict[tuple[str, str], Ran]:
     """Run what is to do; the import tier always runs first."""
     environment = prepare(triple.omni, triple.ascend, triple.vllm)
@@ -137,7 +149,7 @@ def _play(
         "devices": devices(by_name.values()),
     }
     python, variables = environment.python, environment.variables
-    play(python, variables, plan, out, runs, lambda one: go_on(take(one["tier"], one["scenario"])))
+    play(python, variables, plan, out, runs, lambda one: go_on(take(one["tier"], one["scenario"])), check)
     imported = take("import", "import")
     if imported.state != PASS:
         go_on(imported)

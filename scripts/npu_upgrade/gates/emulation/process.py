@@ -6,11 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +37,14 @@ def play(
     out: Path,
     runs: Sequence[Mapping[str, Any]] = (),
     go_on: Callable[[Mapping[str, Any]], bool] = lambda run: True,
+    check: Callable[[], object] = lambda: None,
 ) -> None:
     """Import, then play ``runs`` in forks of that one process; results and logs are in ``out`` afterwards.
 
     Two play at a time where there are two cores. ``go_on`` is told each run that ended and says whether more
-    are to start; those at work are then ended. Only what is needed of this process's own variables is passed
-    on, so that a user's settings of vLLM do not decide. Raises :class:`Blocked` when the process cannot be
-    started or says nothing at all.
+    are to start; those at work are then ended, as they are when ``check``, asked every second, raises. Only
+    what is needed of this process's own variables is passed on, so that a user's settings of vLLM do not
+    decide. Raises :class:`Blocked` when the process cannot be started or says nothing at all.
     """
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "plan.json", dict(plan) | {"runs": list(runs)})
@@ -63,7 +66,7 @@ def play(
         )
         try:
             with contextlib.suppress(BrokenPipeError):  # it ended, and the files say how
-                _follow(process, runs, go_on)
+                _follow(process, runs, go_on, check)
         finally:
             _end(process)
     if not (out / "import.json").exists():
@@ -78,12 +81,12 @@ def _follow(
     process: subprocess.Popen[str],
     runs: Sequence[Mapping[str, Any]],
     go_on: Callable[[Mapping[str, Any]], bool],
+    check: Callable[[], object],
 ) -> None:
     """Start runs as others end, until all have ended or no more are wanted."""
-    assert process.stdout is not None
     assert process.stdin is not None
     waiting, at_work = deque(runs), []
-    for line in process.stdout:
+    for line in _lines(process, check):
         said = _said(line)
         if said is None:
             continue
@@ -98,6 +101,29 @@ def _follow(
             process.stdin.flush()
         if not at_work:
             return
+
+
+def _lines(process: subprocess.Popen[str], check: Callable[[], object]) -> Iterator[str]:
+    """What the process prints, line by line, with ``check`` asked in between."""
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        with contextlib.suppress(ValueError):  # closed by who ended the process
+            for line in process.stdout:
+                lines.put(line)
+        lines.put("")
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            line = lines.get(timeout=1.0)
+        except queue.Empty:
+            check()
+            continue
+        if not line:
+            return
+        yield line
 
 
 def _said(line: str) -> dict[str, Any] | None:
