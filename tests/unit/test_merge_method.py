@@ -98,10 +98,39 @@ GAP = "tokens = self.prepare(batch)\nreturn tokens"
 
 
 def test_two_insertions_at_one_place_stand_upstreams_first():
-    ours = GAP.replace("\nreturn", "\nself.omni = 1\nreturn")
-    theirs = GAP.replace("\nreturn", "\nself.graph = 2\nreturn")
-    want = GAP.replace("\nreturn", "\nself.graph = 2\nself.omni = 1\nreturn")
+    ours = GAP.replace("\nreturn", "\nself.omni(batch)\nreturn")
+    theirs = GAP.replace("\nreturn", "\nself.graph(batch)\nreturn")
+    want = GAP.replace("\nreturn", "\nself.graph(batch)\nself.omni(batch)\nreturn")
     check(merge(GAP, ours, theirs), want, "both-added")
+
+
+@pytest.mark.parametrize(
+    ("omni", "upstream", "asked"),
+    [
+        ("self.omni = 1", "self.graph = 2", False),
+        (
+            "kept = getattr(self, 'kept', 0)\nself.kept = 0",
+            "pp = group()\nskip = self.last and pp.size",
+            False,
+        ),
+        ("out.kept = kept", "if self.timed:\n    self.wait()\n    out.seconds = now() - begun", False),
+        ("self.omni = 1", "self.omni = 2", True),
+        ("spans = batch.spans", "late = spans", True),
+        ("self.omni = 1", "self.record(batch)", True),  # which may read it
+        ("rows = batch.rows", "batch.rows[0] = 1", True),
+        ("self.count = 1", "self.count.most += 1", True),
+        ("torch.wait()", "copy(batch)", True),
+        ("kept: int", "seen: int", True),
+        ("for row in batch:\n    yield row", "late = 1", True),
+    ],
+)
+def test_the_order_is_asked_about_where_it_may_matter(omni, upstream, asked):
+    def added(text: str) -> str:
+        return GAP.replace("\nreturn", f"\n{text}\nreturn")
+
+    merged = merge(GAP, added(omni), added(upstream))
+    assert [flag.kind for flag in merged.flags] == ["both-added"] * asked
+    assert upstream.split("\n")[0] in merged.text()
 
 
 def test_unless_upstream_reads_what_omni_assigns():

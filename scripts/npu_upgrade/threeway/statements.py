@@ -21,6 +21,7 @@ from npu_upgrade.code.uses import defines, reads, rebinds
 from npu_upgrade.threeway.align import align, align_similar, weight
 from npu_upgrade.threeway.blocks import Span, split_at_blocks
 from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comments, shift_comments
+from npu_upgrade.threeway.commute import commute
 from npu_upgrade.threeway.expressions import merge_statement
 from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
 from npu_upgrade.threeway.shifts import agreed_depth, inherited_shifts, parents
@@ -370,7 +371,7 @@ class ThreeWay:
         ours_first = _feeds(ours, theirs) and not _feeds(theirs, ours)
         i = j = 0
         for x, y in [*longest_common(_keys(ours), _keys(theirs)), (len(ours), len(theirs))]:
-            if i < x and j < y:
+            if i < x and j < y and not commute(ours[i:x], theirs[j:y]):
                 reason = "both sides added statements at this place; check their order"
                 self._flag("both-added", reason, [], ours[i:x], theirs[j:y])
             part = Span(span.b0, span.b0, span.o0 + i, span.o0 + x, span.t0 + j, span.t0 + y)
