@@ -1,10 +1,10 @@
 """Walk real upgrades through `next` and `resolve` alone, and see whether they end in one commit.
 
 No model takes part: conflicts, flags, hunks and findings are answered from the runners of the next
-release, which the maintainers made by hand. The repository is a real one, made of the released
-archives; every command is a process of its own, as an agent would start it. A walk is good when
-every gate this machine has is PASS, or holds nothing new, and there is one signed-off commit of the
-runner files on top of what was there.
+release, which the maintainers made by hand; a defect that this release has itself is corrected as it is
+recorded. The repository is a real one, made of the released archives; every command is a process of its own,
+as an agent would start it. A walk is good when every gate this machine has is PASS, or holds nothing new,
+and there is one signed-off commit of the runner files on top of what was there.
 
 Each walk has the emulated run as a gate. A default run has two; a whole one has four, and times the first
 plan with an empty cache.
@@ -24,11 +24,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.edits import apply
+from bench.emulator_pairs import Pair, load_known
+from bench.emulator_upgrades import load_upgrades
 from bench.shared import UPGRADE, begin, options
 from bench.walk_answers import Answer, NextRelease
 from bench.walk_repo import git, make_repo
 from bench.walk_report import Transition, Walk, report, short_of_goals, summary
 from npu_upgrade.evidence.chain import Record
+from npu_upgrade.gates.emulation.outcome import FAIL, Outcome
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.plan_file import load_plan
@@ -100,6 +104,10 @@ def walk(
     for _ in range(MOST_STEPS):
         if answer.get("verdict") != "PASS" or "nothing is left" in answer["summary"]:
             break
+        if "ask" in answer and corrected(done, answer["ask"]):
+            answer = call(done, ["next"])
+            done.rounds += 1
+            continue
         if "ask" in answer:
             asked = [answer["ask"], *answer.get("with_it", ())]
             if not (asked[1:] and resolve_together(done, release, asked)):
@@ -117,6 +125,29 @@ def walk(
         done.problems.append(f"stopped: {answer.get('summary') or answer.get('error')}")
     look_at_the_end(done)
     return done
+
+
+def corrected(done: Walk, ask: dict[str, Any]) -> bool:
+    """Make the recorded correction of a defect of the release that answers, where that is what failed.
+
+    It is an edit by hand, as a person would make it: what is asked about is judged anew after it.
+    """
+    target = done.transition
+    gate, _, run = ask["id"].partition("-")
+    tier, _, scenario = run.partition("-")
+    failed = Outcome(tier, scenario, FAIL, ask["what"])
+    pair = Pair(target.answers, target.ascend)
+    known = [one for one in load_known() if one.fixed_by and one.explains(pair, failed)]
+    if gate != "emulate" or not known:
+        return False
+    fix = next(one.fix for one in load_upgrades() if one.id == known[0].fixed_by)
+    assert isinstance(fix, list)
+    for edit in fix:
+        file = done.repo / edit["path"]
+        file.write_text(apply(edit["path"], file.read_text("utf-8"), edit), "utf-8")
+    name = "defect of the release, corrected"
+    done.answered[name] = done.answered.get(name, 0) + 1
+    return True
 
 
 def following(done: Walk, result: dict[str, Any]) -> dict[str, Any]:
