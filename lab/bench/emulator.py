@@ -7,7 +7,7 @@ scenario has outgrown are named as stale.
 
 A default run has the main scenarios, in all tiers, of three pairs (an older and the newest vllm-omni, the
 newest vllm-ascend alone), upgrades with each kind of fix and in each tier, one defect of each kind, and where
-the seconds of a command go. A whole run has all of each.
+the seconds of a command go. A whole run has all of each, and defects that only pipelines execute.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from bench import emulator_defects, emulator_seconds, emulator_upgrades
+from bench import emulator_defects, emulator_seconds, emulator_side, emulator_upgrades
 from bench.emulator_defects import Defect
 from bench.emulator_pairs import (
     ALONE,
@@ -39,7 +39,7 @@ from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 
-T = TypeVar("T", Defect, Upgrade)
+T = TypeVar("T", Defect, Upgrade, emulator_side.Defect)
 IMPORT_S, TIER_S, MEMORY_MIB = 20.0, 90.0, 8 * 1024
 WHOLE = ("0.24.0", "0.30.0")  # these have to pass in all tiers of the stages below
 STAGES = ("ar", "generation", "serve-omni")
@@ -52,15 +52,21 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--scenarios", nargs="+", metavar="NAME", help="core, all, or names")
     parser.add_argument(
-        "--part", choices=("matrix", "defects", "upgrades", "seconds"), help="this part only, all of it"
+        "--part",
+        choices=("matrix", "defects", "upgrades", "seconds", "side"),
+        help="this part only, all of it",
     )
-    parser.add_argument("--case", nargs="+", metavar="ID", help="with --part defects or upgrades: these only")
+    parser.add_argument(
+        "--case", nargs="+", metavar="ID", help="with --part defects, upgrades or side: these only"
+    )
     args = parser.parse_args(argv)
     check_machine()
     run = begin("bench-emulator", args, args.part or args.pair or args.scenarios or args.case)
     figures: dict[str, str] = {}
     missed: list[str] = []
     parts = {"seconds": _seconds, "matrix": _matrix, "upgrades": _upgrades, "defects": _defects}
+    if run.whole or args.part:
+        parts["side"] = _side
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as scratch:
         for name, part in parts.items():
             if args.part in (None, name):
@@ -115,6 +121,14 @@ def _upgrades(
     print("\n" + table(head, [_upgrade_cells(row) for row in rows]))
     figures["upgrades"] = f"{sum(row.as_recorded for row in rows)}/{len(rows)}"
     missed += [f"upgrade {row.upgrade.id} is not as recorded" for row in rows if not row.as_recorded]
+
+
+def _side(args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]) -> None:
+    rows = emulator_side.run_defects(_asked(emulator_side.load_defects(), args), out, run)
+    head = ("defect", "in", "run", "executed", "caught", "why")
+    print("\n" + table(head, emulator_side.cells(rows)))
+    figures |= emulator_side.figures_of(rows)
+    missed += [] if args.case else emulator_side.short_of_goals(rows)
 
 
 def _defects(
