@@ -275,11 +275,11 @@ def figures_of(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def short_of_goals(figures: dict[str, str]) -> list[str]:
+def short_of_goals(figures: dict[str, str], fewest: int = FEWEST, recall: float = RECALL) -> list[str]:
     """The goals that are not reached, in words."""
-    missed = [f"executed={figures['executed']}, goal {FEWEST}"] if int(figures["executed"]) < FEWEST else []
-    if float(figures["recall"]) < RECALL:
-        missed.append(f"recall={figures['recall']}, goal {RECALL}")
+    missed = [f"executed={figures['executed']}, goal {fewest}"] if int(figures["executed"]) < fewest else []
+    if float(figures["recall"]) < recall:
+        missed.append(f"recall={figures['recall']}, goal {recall}")
     return missed
 
 

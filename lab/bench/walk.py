@@ -132,21 +132,20 @@ def corrected(done: Walk, ask: dict[str, Any]) -> bool:
 
     It is an edit by hand, as a person would make it: what is asked about is judged anew after it.
     """
-    target = done.transition
     gate, _, run = ask["id"].partition("-")
+    if gate != "emulate":
+        return False
     tier, _, scenario = run.partition("-")
     failed = Outcome(tier, scenario, FAIL, ask["what"])
-    pair = Pair(target.answers, target.ascend)
-    known = [one for one in load_known() if one.fixed_by and one.explains(pair, failed)]
-    if gate != "emulate" or not known:
+    pair = Pair(done.transition.answers, done.transition.ascend)
+    named = next((one.fixed_by for one in load_known() if one.fixed_by and one.explains(pair, failed)), "")
+    fix = next((one.fix for one in load_upgrades() if one.id == named), "")
+    if isinstance(fix, str):
         return False
-    fix = next(one.fix for one in load_upgrades() if one.id == known[0].fixed_by)
-    assert isinstance(fix, list)
     for edit in fix:
         file = done.repo / edit["path"]
         file.write_text(apply(edit["path"], file.read_text("utf-8"), edit), "utf-8")
-    name = "defect of the release, corrected"
-    done.answered[name] = done.answered.get(name, 0) + 1
+    count_answer(done, ask, "corrected as it is recorded")
     return True
 
 

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from bench import emulator_side
 from bench.edits import EDITS, edited
 from bench.emulator_defects import DEFECTS, Defect, load_defects, texts
 from bench.emulator_upgrades import load_upgrades
@@ -15,10 +16,11 @@ from bench.shared import each_kind
 from npu_upgrade.audit.triples import open_project
 
 DEFECT_LIST = load_defects()
+SIDE = emulator_side.load_defects()
 SPEC = re.compile(r"pypi:(vllm-omni|vllm-ascend|vllm)==[\w.]+")
 
 
-@pytest.mark.parametrize("one", DEFECT_LIST, ids=lambda one: one.id)
+@pytest.mark.parametrize("one", [*DEFECT_LIST, *SIDE], ids=lambda one: one.id)
 def test_a_recipe_names_releases_edits_and_runs(one: Defect) -> None:
     assert one.note.endswith(".")
     assert list(one.specs) == list(PARTS)
@@ -47,7 +49,7 @@ def test_a_default_run_covers_what_a_whole_run_does() -> None:
 @pytest.mark.network
 def test_all_edits_fit_their_releases() -> None:
     trees = Trees()
-    for defect in DEFECT_LIST:
+    for defect in [*DEFECT_LIST, *SIDE]:
         edited = texts(trees, defect)
         assert set(edited) == set(defect.paths), defect.id
         for before, after in edited.values():

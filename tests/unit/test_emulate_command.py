@@ -13,7 +13,7 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import asking, emulate, gate_job
 from npu_upgrade.evidence.chain import Record
-from npu_upgrade.gates.emulation import dry_run
+from npu_upgrade.gates.emulation import dry_run, environment
 from npu_upgrade.gates.emulation.choice import Choice
 from npu_upgrade.gates.emulation.costs import Cost
 from npu_upgrade.gates.emulation.kept import Ran
@@ -428,7 +428,7 @@ class Other:
         self.looks, self.ends, self.lock = 0, ends, contextlib.ExitStack()
         assert self.lock.enter_context(locks.alone_now(upgrade.job.folder / "emulate"))
         monkeypatch.setattr(emulate, "sleep", self.looked)
-        monkeypatch.setattr(emulate, "all_kept", lambda triple, wanted, states: self.shown)
+        monkeypatch.setattr(emulate, "all_kept", lambda triple, wanted, states: lambda: self.shown)
         self.shown = False
 
     def looked(self, seconds: float) -> None:
@@ -505,7 +505,7 @@ def test_a_failure_of_what_is_needed_ends_the_rest_too(machine, upgrade, run):
 
 
 def test_while_something_is_asked_the_run_is_named_to_be_started(machine, upgrade, run, monkeypatch):
-    monkeypatch.setattr(asking, "check_machine", lambda: None)
+    monkeypatch.setattr(environment, "check_machine", lambda: None)
     assert str(asking.meanwhile(walk(upgrade.job))).endswith("emulate --rest --background")
     with locks.alone_now(upgrade.job.folder / "emulate"):
         assert asking.meanwhile(walk(upgrade.job)) is None

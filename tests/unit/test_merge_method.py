@@ -121,6 +121,8 @@ def test_two_insertions_at_one_place_stand_upstreams_first():
         ("self.count = 1", "self.count.most += 1", True),
         ("torch.wait()", "copy(batch)", True),
         ("kept: int", "seen: int", True),
+        ("def late():\n    return 1", "first = late", True),
+        ("import late", "first = late", True),
         ("for row in batch:\n    yield row", "late = 1", True),
     ],
 )

@@ -8,7 +8,6 @@ from typing import Any
 
 from npu_upgrade.commands.job_arguments import leading_on
 from npu_upgrade.commands.next_text import as_asked, notes_of, options
-from npu_upgrade.gates.emulation.environment import check_machine
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked
@@ -68,6 +67,8 @@ def meanwhile(walk: Walk) -> Command | None:
     run, plan = by_name.get("emulate"), by_name.get("plan")
     if run is None or plan is None or plan.open or run.state not in (State.TODO, State.STALE):
         return None
+    from npu_upgrade.gates.emulation.environment import check_machine  # dear to import, and seldom needed
+
     try:
         check_machine()
     except Blocked:

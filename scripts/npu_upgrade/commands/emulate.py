@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
@@ -169,7 +169,7 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
     gate = asked.job
     assert gate is not None
     before = {record.id for record in gate.job.records()}
-    said = False
+    is_shown: Callable[[], bool] | None = None
     while True:
         with locks.alone_now(gate.job.folder / "emulate") as alone:
             if alone:
@@ -178,12 +178,12 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
                 yield _found_by_another(gate) if new and asked.whole else None
                 return
         gate.check()
-        if all_kept(asked.triple, asked.choice.needed, (PASS, ABSENT)):
+        if is_shown is None:
+            is_shown = all_kept(asked.triple, asked.choice.needed, (PASS, ABSENT))
+            say("note: another run of this job is at work; waiting for it")
+        if is_shown():
             yield None
             return
-        if not said:
-            say("note: another run of this job is at work; waiting for it")
-            said = True
         sleep(_LOOK_AGAIN)
 
 

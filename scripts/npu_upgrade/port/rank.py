@@ -54,8 +54,11 @@ def keep_whole(found: dict[str, Ranked], npu: NpuSide) -> None:
     users = {}
     for id_, one in found.items():
         if not _uses_itself(one.hunk, brought := _brought(one.hunk, npu)):
-            others = [other for other in found.values() if other is not one]
-            users[id_] = [other for other in others if _speaks_of_any(brought, other.hunk)]
+            users[id_] = [
+                other
+                for other in found.values()
+                if other is not one and any(_speaks_of(name, other.hunk) for name in brought)
+            ]
     lowered = True
     while lowered:
         lowered = False
@@ -72,10 +75,6 @@ def _uses_itself(hunk: Hunk, brought: set[tuple[str, str]]) -> bool:
     nodes = [node for key in hunk.added for node in nodes_of(key)]
     names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     return any(word in (names if group else uses(hunk).reads) for group, word in brought)
-
-
-def _speaks_of_any(names: set[tuple[str, str]], hunk: Hunk) -> bool:
-    return any(_speaks_of(name, hunk) for name in names)
 
 
 def _brought(hunk: Hunk, npu: NpuSide) -> set[tuple[str, str]]:

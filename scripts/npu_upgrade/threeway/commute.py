@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.statements import Statement, nodes_of
+from npu_upgrade.code.uses import uses
+from npu_upgrade.code.walk import dotted
 
 _PURE = frozenset(
     [
@@ -36,15 +38,14 @@ _PURE = frozenset(
     ]
 )
 _ORDERED = (ast.Return, ast.Raise, ast.Break, ast.Continue, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete)
-_Path = tuple[str, ...]
 
 
 @dataclass
 class _Effects:
     """Dotted names that statements read and write, and names that their calls may do anything with."""
 
-    reads: set[_Path] = field(default_factory=set)
-    writes: set[_Path] = field(default_factory=set)
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
 
 
@@ -63,52 +64,44 @@ def commute(one: Sequence[Statement], other: Sequence[Statement]) -> bool:
 def _touch(a: _Effects, b: _Effects) -> bool:
     """Whether ``b`` reads or writes what ``a`` writes, or what a call of ``a`` may look at or change."""
     used = b.reads | b.writes
-    return any(_within(written, path) for written in a.writes for path in used) or any(
-        path[0] in a.called for path in used
+    return any(_overlap(written, name) for written in a.writes for name in used) or any(
+        name.partition(".")[0] in a.called for name in used
     )
 
 
-def _within(one: _Path, other: _Path) -> bool:
-    short = min(len(one), len(other))
-    return one[:short] == other[:short]
+def _overlap(one: str, other: str) -> bool:
+    """Whether two dotted names are the same, or one is a part of the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _effects(statements: Iterable[Statement]) -> _Effects | None:
+    """None where the order matters whatever the names are, or where something without a name is written."""
     found = _Effects()
     for statement in statements:
         nodes = nodes_of(statement.key)
-        if not nodes or any(
-            isinstance(node, _ORDERED) or (isinstance(node, ast.AnnAssign) and node.value is None)
-            for node in nodes
-        ):
+        if not nodes or any(map(_is_ordered, nodes)):
             return None
+        found.writes |= uses(statement.key).rebinds
         inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         for node in nodes:
             if isinstance(node, ast.Call) and not _is_pure(node):
                 found.called |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-            if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-                if not (path := _path(node.value)):
-                    return None
-                found.writes.add(path)
-            elif isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in inner:
-                path = _path(node)
-                if path is None and not isinstance(node.ctx, ast.Load):
-                    return None
-                if path:
-                    (found.reads if isinstance(node.ctx, ast.Load) else found.writes).add(path)
-            elif isinstance(node, ast.AugAssign) and (path := _path(node.target)):
-                found.reads.add(path)
+            if isinstance(node, ast.AugAssign):
+                found.reads.add(dotted(node.target))
+            if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or id(node) in inner:
+                continue
+            loads = isinstance(node.ctx, ast.Load)
+            name = dotted(node.value if isinstance(node, ast.Subscript) and not loads else node)
+            if not (name or loads):
+                return None
+            (found.reads if loads else found.writes).add(name)
+    found.reads.discard("")
     return found
+
+
+def _is_ordered(node: ast.AST) -> bool:
+    return isinstance(node, _ORDERED) or (isinstance(node, ast.AnnAssign) and node.value is None)
 
 
 def _is_pure(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Name) and call.func.id in _PURE
-
-
-def _path(node: ast.expr) -> _Path | None:
-    """The parts of a dotted name; None where it begins with anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else None

@@ -13,7 +13,7 @@ from npu_upgrade.code.definitions import module_of
 from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import devices
 from npu_upgrade.gates.emulation.changed import executed_lines, imported, watched
-from npu_upgrade.gates.emulation.environment import packages_of, prepare
+from npu_upgrade.gates.emulation.environment import Environment, packages_of, prepare
 from npu_upgrade.gates.emulation.kept import Ran, ReleasedPair
 from npu_upgrade.gates.emulation.outcome import (
     ABSENT,
@@ -96,22 +96,25 @@ def _key(tier: str, scenario: Any) -> tuple[str, str]:
     return tier, scenario.name if scenario else tier
 
 
-def all_kept(triple: Triple, wanted: Wanted, states: Collection[str]) -> bool:
-    """Whether nothing has to be run: an outcome in ``states`` of each of these is kept and holds."""
-    every = [("import", None), *wanted]
-    return len(_held(triple, every, states)) == len(every)
-
-
-def _held(triple: Triple, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
-    _, environment = packages_of(triple.omni, triple.ascend, triple.vllm)
-    found = {_key(tier, one): kept.found(tier, one, environment) for tier, one in wanted}
-    return {key: ran for key, ran in found.items() if ran and ran.outcome.state in states}
+def all_kept(triple: Triple, wanted: Wanted, states: Collection[str]) -> Callable[[], bool]:
+    """Tells, each time it is asked, whether an outcome in ``states`` of each run is kept and holds."""
+    environment, every = _packages(triple), [("import", None), *wanted]
+    return lambda: len(_held(environment, every, states)) == len(every)
 
 
 def _reused(triple: Triple, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
-    if held := _held(triple, wanted, states) if states else {}:
+    if held := _held(_packages(triple), wanted, states) if states else {}:
         say(f"ran before with the same content: {', '.join(' '.join(dict.fromkeys(key)) for key in held)}")
     return held
+
+
+def _packages(triple: Triple) -> Environment:
+    return packages_of(triple.omni, triple.ascend, triple.vllm)[1]
+
+
+def _held(environment: Environment, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
+    found = {_key(tier, one): kept.found(tier, one, environment) for tier, one in wanted}
+    return {key: ran for key, ran in found.items() if ran and ran.outcome.state in states}
 
 
 def _play(
