@@ -104,17 +104,24 @@ def walk(
     for _ in range(MOST_STEPS):
         if answer.get("verdict") != "PASS" or "nothing is left" in answer["summary"]:
             break
-        if "ask" in answer and corrected(done, answer["ask"]):
+        asked = [answer["ask"], *answer.get("with_it", ())] if "ask" in answer else []
+        if asked and corrected(done, asked[0]):
             answer = call(done, ["next"])
             done.rounds += 1
             continue
-        if "ask" in answer:
-            asked = [answer["ask"], *answer.get("with_it", ())]
-            if not (asked[1:] and resolve_together(done, release, asked)):
-                if not resolve(done, release, asked[0]):
+        if asked:
+            hand = [ask for ask in asked if by_hand(done, release, ask)]
+            rest = [ask for ask in asked if ask not in hand]
+            if rest and not (rest[1:] and resolve_together(done, release, rest)):
+                if not resolve(done, release, rest[0]):
                     break
-                for ask in asked[1:]:  # what an answer before it closed is open no more
+                for ask in rest[1:]:  # what an answer before it closed is open no more
                     resolve(done, release, ask, again=True)
+            edits = [by_hand(done, release, ask, write=True) for ask in hand]
+            if any(edits):
+                answer = call(done, ["next"])
+                done.rounds += 1
+                continue
         elif not deliver and " deliver " in answer["next"]:
             return done
         elif not run_named(done, answer["next"], emulate):
@@ -147,6 +154,23 @@ def corrected(done: Walk, ask: dict[str, Any]) -> bool:
         file.write_text(apply(edit["path"], file.read_text("utf-8"), edit), "utf-8")
     count_answer(done, ask, "corrected as it is recorded")
     return True
+
+
+def by_hand(done: Walk, release: NextRelease, ask: dict[str, Any], *, write: bool = False) -> bool:
+    """Whether a person would answer with an edit by hand, from the release; ``write``: it is made.
+
+    It comes after the answers of its round: it closes what was found in the files as they were.
+    """
+    path = ask.get("place", {}).get("path", "")
+    file = done.repo / path
+    if not path or not file.is_file():
+        return False
+    text = file.read_text("utf-8")
+    now = release.edited(ask, text, (ask.get("finding") or ask["id"]) in done.known)
+    if write and now != text:
+        file.write_text(now, "utf-8")
+        count_answer(done, ask, "edited by hand")
+    return now != text
 
 
 def following(done: Walk, result: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.walk_by_hand import by_hand
 from npu_upgrade.code.conflict_text import MarkedConflict, scan
 from npu_upgrade.code.conflict_text import answers as readings
 from npu_upgrade.code.module import Module, Unit, parse_module
@@ -55,6 +56,17 @@ class NextRelease:
         if ask["stage"] == "finding" or (ask.get("finding") and ask.get("place", {}).get("unit")):
             return self._finding(ask, file, known)
         return self._item(ask)
+
+    def edited(self, ask: dict[str, Any], file: str, known: bool) -> str:
+        """The file with what a person would edit by hand for the question; the same text if nothing."""
+        place = ask.get("place", {})
+        path, unit = place.get("path", ""), place.get("unit", "")
+        if ask["stage"] not in ("finding", "item") or known or not self.same_gpu_side:
+            return file
+        if path not in self._modules:
+            return file
+        answer = self._methods(unit, path, parse_module(file), ask["what"])
+        return by_hand(file, self._modules[path], unit, ask["what"].partition(": ")[2], answer)
 
     def imports_for(self, path: str, problems: Sequence[str]) -> list[str]:
         """The release's own imports of the names that nothing defines."""

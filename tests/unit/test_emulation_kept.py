@@ -110,6 +110,15 @@ def test_of_other_content_it_holds_when_nothing_that_ran_is_other(tmp_path, befo
     assert holds(packages(tmp_path, "omni-2", **changed)) is stands
 
 
+def test_a_failed_server_tells_too_little_to_hold_for_other_content(tmp_path):
+    """Its process died before it could say what it had imported and run."""
+    before = packages(tmp_path, "omni-1")
+    died = Outcome("serve", "ar", "FAIL", lines={str(before.path("vllm_omni/runner.py")): []})
+    kept.keep(kept.record(died, One(), before, [], set()))
+    assert kept.found("serve", One(), before)
+    assert not kept.found("serve", One(), packages(tmp_path, "omni-2", **{"unused.py": "B = 1\n"}))
+
+
 def test_another_environment_is_another_run(before):
     assert not holds(replace(before, python=Path("env-2/bin/python")))
 

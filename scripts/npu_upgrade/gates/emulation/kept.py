@@ -2,7 +2,8 @@
 
 An outcome holds while all of these are as they were: the scenario, the emulator's files that it uses, the
 operators it called, the Python environment, and the files of the three projects that its processes imported.
-Of a file whose execution is recorded, the bodies of functions that did not run do not count.
+Of a file whose execution is recorded, the bodies of functions that did not run do not count. Where a process
+may have died without a word of what it imported and ran, a failure holds for the very same packages only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices
 from npu_upgrade.gates.emulation.changed import executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
-from npu_upgrade.gates.emulation.outcome import Outcome
+from npu_upgrade.gates.emulation.outcome import FAIL, Outcome
 from npu_upgrade.gates.emulation.packages import STAMP
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
@@ -118,8 +119,7 @@ def record(
     outcome: Outcome, scenario: Any, environment: Environment, loaded: Iterable[str], calls: Iterable[str]
 ) -> Ran:
     """What is to be kept of a run that just ended; ``loaded`` are the imported files, on disk."""
-    # processes that another one started may end without a word of their calls
-    scattered = outcome.tier in SERVED or (scenario and devices([scenario]) > 1)
+    scattered = _scattered(outcome.tier, scenario)
     operators = tuple(sorted(set(_homes().values()))) if scattered else operators_of(calls)
     executed = {}
     for path, lines in outcome.lines.items():
@@ -138,6 +138,11 @@ def record(
         digests,
         executed,
     )
+
+
+def _scattered(tier: str, scenario: Any) -> bool:
+    """Whether a run has processes that another one started, which may end without a word of their calls."""
+    return tier in SERVED or bool(scenario and devices([scenario]) > 1)
 
 
 def _content(environment: Environment, path: str, executed: Mapping[str, Mapping[str, list[int]]]) -> str:
@@ -212,6 +217,8 @@ def _holds(ran: Ran, scenario: Any, environment: Environment) -> bool:
     if ran.version != version(scenario, ran.operators):
         return False
     others = {top: at for top, at in environment.packages.items() if ran.packages[top] != at.name}
+    if others and ran.outcome.state == FAIL and _scattered(ran.outcome.tier, scenario):
+        return False
     if any(ran.loaded[top] != _beside(at) for top, at in others.items()):
         return False
     return all(
