@@ -61,12 +61,11 @@ class NextRelease:
         """The file with what a person would edit by hand for the question; the same text if nothing."""
         place = ask.get("place", {})
         path, unit = place.get("path", ""), place.get("unit", "")
-        if ask["stage"] not in ("finding", "item") or known or not self.same_gpu_side:
-            return file
-        if path not in self._modules:
+        if ask["stage"] not in ("finding", "item") or not self.same_gpu_side or path not in self._modules:
             return file
         answer = self._methods(unit, path, parse_module(file), ask["what"])
-        return by_hand(file, self._modules[path], unit, ask["what"].partition(": ")[2], answer)
+        where, asked = ("", "") if known else (unit, ask["what"].partition(": ")[2])
+        return by_hand(file, self._modules[path], where, asked, answer)
 
     def imports_for(self, path: str, problems: Sequence[str]) -> list[str]:
         """The release's own imports of the names that nothing defines."""

@@ -55,9 +55,7 @@ def _of_the_module(release: Module, words: set[str]) -> list[str]:
 def _with_definitions(file: str, release: Module, named: set[str]) -> str:
     """With the release's form of its own functions and classes without methods that are named."""
     now = parse_module(file)
-    wanted = {
-        name: one.source for name, one in release.units.items() if name in named and "." not in name
-    }
+    wanted = {name: one.source for name, one in release.units.items() if name in named and "." not in name}
     text = replace_units(now, {name: source for name, source in wanted.items() if name in now.units})
     missing = [source for name, source in wanted.items() if name not in now.top_level_names()]
     for source in missing:

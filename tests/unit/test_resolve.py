@@ -597,6 +597,21 @@ def test_of_a_file_of_answers_all_are_taken_or_none(tmp_path: Path, monkeypatch:
     assert upgrade("resolve", "--from", str(answers))[0] == 2
 
 
+def test_a_text_that_an_answer_before_it_wrote_already_is_no_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two_flags(tmp_path, monkeypatch)
+    text = "def run(self, logits):\n    return logits\n"
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(json.dumps([{"id": one, "answer": "with", "text": text} for one in (first, second)]))
+    code, done, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, done["written"]) == (0, True)
+    assert (Path.cwd() / BASE).read_text().count("        return logits\n") == 1
+    answers.write_text(json.dumps([{"id": second, "answer": "with", "text": text}]))
+    code, done, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, done["problems"]) == (1, {second: ["the answer changes nothing"]})
+
+
 def test_what_an_agent_reads_of_many_long_questions_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ from npu_upgrade.merge.guards import GUARD, guarded
 from npu_upgrade.merge.pinned import PIN, repinned
 
 WAIVERS = "waivers.yaml"
+NO_CHANGE = "the answer changes nothing"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def to_methods(job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str]
     after = with_imports(after, list(imports))
     problems = checks.problems(before, after, before_merge(job, ask.path))
     if after == before:
-        problems.append("the answer changes nothing")
+        problems.append(NO_CHANGE)
     if problems:
         return Answered(None, problems)
     after = _tidy(job, ask.path, before, after)

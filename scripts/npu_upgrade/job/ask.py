@@ -72,8 +72,8 @@ class Ask(Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The class of the method it is about; empty where no method is known."""
-        return self.unit.rpartition(".")[0]
+        """The class of the method it is about, or of the method around a function; empty where none is known."""
+        return self.unit.partition(".")[0] if "." in self.unit else ""
 
     def command(self, naming: Sequence[str]) -> Command:
         """The likeliest answer, ready to run but for FILE and WHY: of a conflict, lines of one's own."""
