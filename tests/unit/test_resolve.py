@@ -691,6 +691,14 @@ def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
         assert data["stage"] == "audit"
 
 
+@pytest.mark.parametrize(
+    ("unit", "owner"),
+    [("A.run", "A"), ("A.run.inner", "A"), ("A.", "A"), ("run", ""), ("", ""), (".", "")],
+)
+def test_a_question_knows_the_class_that_its_answer_goes_to(unit: str, owner: str) -> None:
+    assert Ask("finding", "a-1", "what", unit=unit, how=[WITH]).owner == owner
+
+
 def test_alike_questions_are_one_with_what_each_has_of_its_own() -> None:
     def finding(number: int, name: str, why: str) -> Ask:
         what = f"pkg/runner.py:{number}: attributes: Runner.run reads self.{name}, which nothing defines"

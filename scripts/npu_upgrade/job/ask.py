@@ -72,7 +72,7 @@ class Ask(Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The class of the method it is about, or of the method around a function; empty where none is known."""
+        """The class of the method that it is about, or is in; empty where no method is known."""
         return self.unit.partition(".")[0] if "." in self.unit else ""
 
     def command(self, naming: Sequence[str]) -> Command:
