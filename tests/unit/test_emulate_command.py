@@ -504,6 +504,19 @@ def test_a_failure_of_what_is_needed_ends_the_rest_too(machine, upgrade, run):
     assert machine.played == ["import", "eager ar", "eager generation"]
 
 
+def test_what_runs_in_the_background_names_what_to_do_meanwhile(upgrade, run, monkeypatch):
+    started = []
+
+    def begin(*command, **how):
+        started.append(command)
+        return SimpleNamespace(pid=7)
+
+    monkeypatch.setattr(emulate, "subprocess", SimpleNamespace(Popen=begin, DEVNULL=-3))
+    code, data = run("--rest", "--background")
+    assert (code, data["process"], len(started)) == (0, 7, 1)
+    assert data["next"].startswith("upgrade.py merge --omni")  # what the job is at
+
+
 def test_while_something_is_asked_the_run_is_named_to_be_started(machine, upgrade, run, monkeypatch):
     monkeypatch.setattr(environment, "check_machine", lambda: None)
     assert str(asking.meanwhile(walk(upgrade.job))).endswith("emulate --rest --background")

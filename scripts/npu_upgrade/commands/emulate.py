@@ -32,7 +32,7 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.arguments import option, some_of
 from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
-from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
+from npu_upgrade.commands.job_arguments import add_job_arguments, leading_on, named_job
 from npu_upgrade.evidence.store import DRY_RUN as LABEL
 from npu_upgrade.gates.emulation import costs as step_costs
 from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenarios
@@ -53,6 +53,7 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import failed_last
 from npu_upgrade.job.job import NEIGHBOUR, Job
 from npu_upgrade.job.stages import find_workspace
+from npu_upgrade.job.upgrade import walk
 
 EXAMPLES = """
 --rest --background
@@ -119,14 +120,14 @@ def run(args: argparse.Namespace) -> Result:
     if args.list:
         return _listed()
     if args.background:
-        return _in_background()
+        return _in_background(_job(args))
     if _BEHIND in os.environ:
         os.nice(10)
     with told(args, "emulate"):
         return _run(args)
 
 
-def _in_background() -> Result:
+def _in_background(job: Job | None) -> Result:
     """The same command without the option, in a session of its own, behind all that somebody waits for."""
     log = _folder(None) / "progress.log"
     command = [sys.executable, *(word for word in sys.argv if word != "--background")]
@@ -140,7 +141,8 @@ def _in_background() -> Result:
             start_new_session=True,
         )
     data = {"process": process.pid, "log": str(log)}
-    return Result(Verdict.PASS, f"runs in process {process.pid}; progress and result in {log}", data)
+    summary = f"runs in process {process.pid}; progress and result in {log}"
+    return Result(Verdict.PASS, summary, data, next=leading_on(walk(job)) if job else None)
 
 
 def _run(args: argparse.Namespace) -> Result:
