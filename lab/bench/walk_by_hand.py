@@ -1,8 +1,8 @@
 """What a person edits by hand who has the next release beside the file: what no answer of `resolve` reaches.
 
 An answer to a finding gives methods of a class. The release may also have dropped the method that is asked
-about, or an import of the file with what read it, and it may have other functions and small classes beside
-its runner classes.
+about, or an import of the file with what read it, it may set an attribute in another method, and it may have
+other functions and small classes beside its runner classes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def by_hand(file: str, release: Module, unit: str, asked: str, answer: str) -> s
     ]
     reached = {name for name in now.units if name in re.findall(r"\w+\.\w+", asked)} - {unit}
     reached |= {name for name, one in now.units.items() if _read(one.source) & {one.bound for one in gone}}
+    reached |= _setting(release, {*re.findall(r"\bself\.(\w+)", asked)}, file) & {*now.units}
     texts = {name: release.units[name].source for name in reached if name in release.units}
     reached |= {unit} & {*now.units}
     dropped = [name for name in reached if name not in release.units and _has_owner(release, name)]
@@ -41,6 +42,18 @@ def by_hand(file: str, release: Module, unit: str, asked: str, answer: str) -> s
     added = [imports_of(release.source)[name] for name in sorted(needed)]
     left = [item for item in gone if item.bound not in names_of(_without_import(file, item.bound)).read]
     return edit_imports(file, Edit(add=added, drop=left))
+
+
+def _setting(release: Module, attributes: set[str], file: str) -> set[str]:
+    """The release's methods that set these attributes, which nothing in ``file`` does."""
+
+    def sets(text: str, name: str) -> bool:
+        return re.search(rf"\bself\.{name}\b(:[^=\n]+)? = ", text) is not None
+
+    lacking = {name for name in attributes if not sets(file, name)}
+    return {
+        name for name, one in release.units.items() if any(sets(one.source, wanted) for wanted in lacking)
+    }
 
 
 def _has_owner(release: Module, name: str) -> bool:

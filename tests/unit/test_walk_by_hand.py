@@ -76,6 +76,14 @@ def test_what_an_answer_names_is_brought_for_it() -> None:
     assert "return Gone(self)" in text
 
 
+def test_the_method_that_sets_what_is_read_is_taken() -> None:
+    release = parse_module("class Runner:\n    def __init__(self):\n        self.chunk = 1\n")
+    run = "\n    def run(self):\n        return self.chunk\n"
+    file = f"class Runner:\n    def __init__(self):\n        pass\n{run}"
+    text = by_hand(file, release, "", "Runner reads self.chunk, which no class of Runner defines", "")
+    assert text == file.replace("pass", "self.chunk = 1")
+
+
 def test_nothing_is_edited_where_the_release_says_nothing_else() -> None:
     assert edited("Runner.third", "Runner.third computes something, and nothing reads it") == FILE
     assert edited("Other.second", "Other.second is not of this file") == FILE
