@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from npu_emulator import record
-from npu_emulator.dry_run import engine
+from npu_emulator.dry_run import engine, observe, plugin, replaced
 from npu_emulator.dry_run.models.pipelines import parts
 from npu_emulator.dry_run.stages import serve
 from npu_emulator.dry_run.stages.omni import expected_classes
@@ -17,6 +17,12 @@ from npu_emulator.dry_run.stages.omni import expected_classes
 COMMAND = (sys.executable, "-P", "-m", "vllm_omni.entrypoints.cli.main", "serve")
 _MEMORY_MB = "4096"  # of the emulated device: a deploy file shares it among its stages
 stop = serve.stop
+
+
+class ReplacedOtherwiseError(RuntimeError):
+    """What the NPU platform puts in the place of a model's own function computes something else."""
+
+
 _module = None  # of this process's pipeline
 _first: dict = {}  # the first answer to each request, where nothing else is a reference
 
@@ -31,7 +37,8 @@ def start(wanted, folder, options):
     source = parts.offered(_module.ARCHITECTURE, _module.DEPLOY)
     more = ["--deploy-config", _deployed(source, place, wanted.options)] if source else []
     command = [*COMMAND, str(folder), "--omni", *_module.OPTIONS, *more]
-    return serve.launch(command, [], {"NPU_EMULATOR_MEMORY_MB": _MEMORY_MB, "HOME": str(home)})
+    variables = {"NPU_EMULATOR_MEMORY_MB": _MEMORY_MB, "HOME": str(home), plugin.MODELS: replaced.__name__}
+    return serve.launch(command, [], variables)
 
 
 def _deployed(source: Path, place: Path, options: dict) -> str:
@@ -55,6 +62,9 @@ def run(running, probe, prefix="", prompts=None):
     with ThreadPoolExecutor(max(len(prompts), 1)) as pool:
         asked = [pool.submit(_module.ask, running, one, at, probe.sampling) for at, one in enumerate(prompts)]
         outputs = [one.result() for one in asked]
+    for one in observe.events("replaced"):
+        if one["why"]:
+            raise ReplacedOtherwiseError(f"{one['by']}, in the place of {one['name']}, {one['why']}")
     for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
         _first.setdefault((prompt, index), output)
     return outputs
