@@ -65,6 +65,19 @@ def test_a_runner_that_asks_no_models_sampler_is_seen_in_its_words(tmp_path):
     assert ran.why.startswith("picture: request 0: tokens"), ran.why
 
 
+def test_a_replacement_that_computes_something_else_is_seen_though_the_sound_repeats(tmp_path):
+    edit = {
+        "path": "vllm_omni/platforms/npu/models/qwen3_tts_tokenizer_v2.py",
+        "at": "_apply_rotary_pos_emb_npu",
+        "do": "replace-expression",
+        "expression": "npu_rotary_mul_with_bsnd_fallback(k, cos, sin, unsqueeze_dim)",
+        "to": "npu_rotary_mul_with_bsnd_fallback(q, cos, sin, unsqueeze_dim)",
+    }
+    (ran,) = _wrong(edit, ["qwen3-tts"], tmp_path)
+    assert ran.state == "FAIL"
+    assert "_apply_rotary_pos_emb_npu, in the place of " in ran.why, ran.why
+
+
 def _wrong(edit, names, folder):
     """What the pipelines of the newest pair do with one edit of vllm-omni."""
     right = NEWEST.triple()

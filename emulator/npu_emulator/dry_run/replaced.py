@@ -23,6 +23,10 @@ from npu_emulator import kernels, record
 PLATFORM = "vllm_omni.platforms.npu"
 _MOST = 12  # calls of one function that are compared: a graph is captured first and replayed later
 _PLAIN = (bool, int, float, str, type(None))
+_CHANGING = {
+    *("add", "append", "appendleft", "clear", "extend", "insert", "move_to_end", "pop", "popitem", "popleft"),
+    *("remove", "setdefault", "update"),
+}
 _HALF, _FULL = 0.05, 0.01  # of the largest value
 
 
@@ -50,7 +54,7 @@ def observe(package: str = PLATFORM.partition(".")[0], platform: str = PLATFORM)
             continue
         for owner in [module, *_classes(module)]:
             for attribute, value in list(vars(owner).items()):
-                if not isinstance(value, types.FunctionType) or not value.__module__.startswith(platform):
+                if not isinstance(value, types.FunctionType) or not _is_of(value, platform):
                     continue
                 before = original(module, owner if isinstance(owner, type) else None, attribute)
                 if before is not None:
@@ -58,6 +62,10 @@ def observe(package: str = PLATFORM.partition(".")[0], platform: str = PLATFORM)
                     setattr(owner, attribute, _compared(value, before, f"{name}:{where}"))
                     found.append(f"{name}:{where}")
     return found
+
+
+def _is_of(function: types.FunctionType, platform: str) -> bool:
+    return (function.__module__ or "").startswith(platform)
 
 
 def _classes(module: types.ModuleType) -> list[type]:
@@ -82,15 +90,26 @@ def original(module: types.ModuleType, owner: type | None, name: str) -> Callabl
 
 
 def _is_plain(node: ast.FunctionDef) -> bool:
-    """Whether a function only computes: nothing but names of its own is set."""
+    """Whether a function only computes: nothing but names of its own is set or changed."""
     if node.name.startswith("__") or node.decorator_list:
         return False
     for one in ast.walk(node):
+        if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and _changes(one.func, node):
+            return False
         if isinstance(one, (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Delete)):
             return False
         if isinstance(one, (ast.Attribute, ast.Subscript)) and isinstance(one.ctx, ast.Store):
             return False
     return True
+
+
+def _changes(called: ast.Attribute, node: ast.FunctionDef) -> bool:
+    """Whether a method that is called changes what the function was not given and did not make."""
+    if called.attr not in _CHANGING and not (called.attr.endswith("_") and called.attr[:-1].isalpha()):
+        return False
+    own = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    own |= {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg) and one.arg != "self"}
+    return not (isinstance(called.value, ast.Name) and called.value.id in own)
 
 
 def _built(node: ast.FunctionDef, module: types.ModuleType, owner: type | None) -> Callable[..., Any] | None:
@@ -125,7 +144,7 @@ def _compared(new: Callable[..., Any], old: Callable[..., Any], name: str) -> Ca
     @functools.wraps(new)
     def called(*arguments, **options):
         given = (arguments[1:] if bound else arguments, options)
-        if left[0] <= 0 or _is_capturing() or not _is_comparable(given):
+        if _is_capturing() or left[0] <= 0 or not _is_comparable(given):
             return new(*arguments, **options)
         left[0] -= 1
         copied = _copy(given)
@@ -211,8 +230,11 @@ def _tensors(value: Any) -> list[Any]:
 
 
 def _is_capturing() -> bool:
+    """Whether what runs now is recorded, as a graph or by a compiler."""
     import torch
 
+    if torch.compiler.is_compiling():
+        return True
     npu = getattr(torch, "npu", None)
     return npu is not None and bool(npu.is_current_stream_capturing())
 
