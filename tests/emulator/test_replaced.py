@@ -26,6 +26,10 @@ def noisy(one):
     return one + torch.rand_like(one)
 
 
+def partly(one):
+    return torch.cat((one, left_over()))
+
+
 def unable(one):
     raise RuntimeError("not on this device")
 
@@ -61,7 +65,7 @@ def play(tmp_path, monkeypatch):
         folder.mkdir(exist_ok=True)
         monkeypatch.setenv(record.FOLDER, str(folder))
         module = types.ModuleType("package.model")
-        module.__file__, module.counts = str(file), []
+        module.__file__, module.counts, module.left_over = str(file), [], lambda: torch.rand(1)
         exec(compile(MODEL, str(file), "exec"), vars(module))
         monkeypatch.setitem(sys.modules, "package.model", module)
         new.__module__ = "package.platforms.npu.models"
@@ -70,7 +74,9 @@ def play(tmp_path, monkeypatch):
         replaced.observe("package", "package.platforms.npu")
         result = getattr(place() if owner else place, name)(*arguments)
         lines = [line for one in folder.glob("*.jsonl") for line in Path(one).read_text().splitlines()]
-        return result, [event["why"] for event in map(json.loads, lines) if event["event"] == "replaced"]
+        events = [json.loads(line) for line in lines]
+        played.not_compared = [event["why"] for event in events if event["event"] == "not compared"]
+        return result, [event["why"] for event in events if event["event"] == "replaced"]
 
     return played
 
@@ -92,9 +98,17 @@ def test_another_shape_is_told(play):
     assert why == "gives [(1,)] for [(2,)]"
 
 
-@pytest.mark.parametrize("name", ["counted", "noisy", "unable"])
-def test_what_changes_things_is_random_or_cannot_be_is_not_compared(play, name):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("counted", []),
+        ("noisy", ["what it replaces gives another result each time"]),
+        ("unable", ["what it replaces fails: RuntimeError: not on this device"]),
+    ],
+)
+def test_what_changes_things_is_random_or_cannot_be_is_not_compared(play, name, why):
     assert play(name, lambda one: one * 3, torch.ones(2))[1] == []
+    assert play.not_compared == why
 
 
 def test_a_method_is_compared_with_that_of_its_class(play):
@@ -106,6 +120,13 @@ def test_a_method_is_compared_with_that_of_its_class(play):
 
 def test_an_object_of_the_models_own_is_not_compared(play):
     assert play("turned", lambda one, by=2: one, types.SimpleNamespace(part=torch.ones(2)))[1] == []
+    assert play.not_compared == ["its arguments hold objects of the model's own"]
+
+
+def test_what_the_original_leaves_as_memory_was_is_no_result(play):
+    one = torch.ones(3)
+    assert play("partly", lambda one: torch.cat((one, torch.full((1,), 9.0))), one)[1] == [""]
+    assert play("partly", lambda one: torch.full((4,), 3.0), one)[1][-1].startswith("is 2 away")
 
 
 def test_a_shared_buffer_keeps_what_the_replacement_gave(play):

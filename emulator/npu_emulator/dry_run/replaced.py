@@ -28,6 +28,7 @@ _CHANGING = {
     *("remove", "setdefault", "update"),
 }
 _HALF, _FULL = 0.05, 0.01  # of the largest value
+_LEAST = 0.5  # of a result's values that the original gives again
 
 
 def register() -> None:
@@ -144,25 +145,28 @@ def _compared(new: Callable[..., Any], old: Callable[..., Any], name: str) -> Ca
     @functools.wraps(new)
     def called(*arguments, **options):
         given = (arguments[1:] if bound else arguments, options)
-        if _is_capturing() or left[0] <= 0 or not _is_comparable(given):
+        if _is_capturing() or left[0] <= 0:
+            return new(*arguments, **options)
+        if not _is_comparable(given):
+            record.note("not compared", name=name, why="its arguments hold objects of the model's own")
+            left[0] = 0
             return new(*arguments, **options)
         left[0] -= 1
         copied = _copy(given)
         result = new(*arguments, **options)
         with _unseen():
             self = arguments[:1] if bound else ()
-            why = _difference(result, lambda: old(*self, *_copy(copied[0]), **_copy(copied[1])))
-        if why is None:
-            left[0] = 0  # it cannot be compared
-        else:
-            record.note("replaced", name=name, by=f"{new.__module__}.{new.__qualname__}", why=why)
+            event, why = _difference(result, lambda: old(*self, *_copy(copied[0]), **_copy(copied[1])))
+        record.note(event, name=name, by=f"{new.__module__}.{new.__qualname__}", why=why)
+        if event != "replaced":
+            left[0] = 0
         return result
 
     return called
 
 
-def _difference(result: Any, old: Callable[[], Any]) -> str | None:
-    """Why the result is not that of ``old``, empty when it is; None where that cannot be told."""
+def _difference(result: Any, old: Callable[[], Any]) -> tuple[str, str]:
+    """The event of a comparison, and why the result is not that of ``old`` or cannot be held against it."""
     import torch
 
     ours, state = _copy(result), torch.get_rng_state()
@@ -170,28 +174,38 @@ def _difference(result: Any, old: Callable[[], Any]) -> str | None:
         with torch.no_grad():
             theirs = old()
             why = _apart(ours, theirs)
-            if why and _apart(theirs, old()):
-                return None  # it is random
-    except Exception:  # what the device cannot do is why it was replaced
-        return None
+            if why:  # places that the original leaves as memory was are no result
+                stable = _alike(_tensors(theirs), _tensors(old()))
+                if any(one.numel() and one.double().mean().item() < _LEAST for one in stable):
+                    return "not compared", "what it replaces gives another result each time"
+                why = _apart(ours, theirs, stable)
+    except Exception as error:  # what the device cannot do is why it was replaced
+        return "not compared", f"what it replaces fails: {type(error).__name__}: {error}"
     finally:
         torch.set_rng_state(state)
         for one, was in zip(_tensors(result), _tensors(ours), strict=True):
             if not torch.equal(one, was):
                 one.copy_(was)  # the original wrote into a buffer that both use
-    return why if _tensors(theirs) else None
+    return ("replaced", why) if _tensors(theirs) else ("not compared", "it gives no tensor")
 
 
-def _apart(ours: Any, theirs: Any) -> str:
+def _alike(first: list[Any], second: list[Any]) -> list[Any]:
+    """Where two results of the same call are the same."""
+    return [one == other for one, other in zip(first, second, strict=True)]
+
+
+def _apart(ours: Any, theirs: Any, stable: list[Any] | None = None) -> str:
     found, wanted = _tensors(ours), _tensors(theirs)
     if [one.shape for one in found] != [one.shape for one in wanted]:
         return f"gives {[tuple(one.shape) for one in found]} for {[tuple(one.shape) for one in wanted]}"
-    for one, other in zip(found, wanted, strict=True):
-        if not one.numel():
-            continue
+    for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
         half = min(one.element_size(), other.element_size()) < 4 and one.is_floating_point()
-        far = (one.detach().double() - other.detach().double()).abs().max().item()
-        most = other.detach().double().abs().max().item()
+        mine, right = one.detach().double(), other.detach().double()
+        if stable is not None:
+            mine, right = mine[stable[number]], right[stable[number]]
+        if not right.numel():
+            continue
+        far, most = (mine - right).abs().max().item(), right.abs().max().item()
         if not far <= (_HALF if half else _FULL) * max(most, 1e-6):
             return f"is {far:.4g} away from what it replaces, whose values go up to {most:.4g}"
     return ""
