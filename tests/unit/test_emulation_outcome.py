@@ -127,6 +127,19 @@ def test_a_call_outside_of_documented_limits_fails_though_the_emulator_raised_it
     assert why == "outside of an operator's documented limits: x: gamma must have 4 columns"
 
 
+@pytest.mark.parametrize(
+    ("why", "found"),
+    [
+        ("", ("PASS", "")),
+        ("is 3 away", ("FAIL", "npu.turned, in the place of vllm_omni.model:turned, is 3 away")),
+    ],
+)
+def test_a_replacement_that_computes_something_else_fails_though_every_answer_is_right(why, found):
+    same = {"event": "replaced", "name": "vllm_omni.model:kept", "by": "npu.kept", "why": ""}
+    other = {"event": "replaced", "name": "vllm_omni.model:turned", "by": "npu.turned", "why": why}
+    assert judged({"probes": [{"name": "speech", "why": ""}]}, [same, other]) == found
+
+
 def test_a_function_that_the_emulated_cann_lacks_is_named():
     text = "init failed, error is Failed to find function aclrtX\n[ERROR] ERR00008 PTA resource not found"
     assert judged({"error": ERROR | {"text": text}}, []) == (

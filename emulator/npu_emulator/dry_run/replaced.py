@@ -46,9 +46,8 @@ def register() -> None:
     WorkerWrapperBase.initialize_from_config = observed
 
 
-def observe(package: str = PLATFORM.partition(".")[0], platform: str = PLATFORM) -> list[str]:
-    """Compare every replacement that stands now; the names of what was replaced."""
-    found = []
+def observe(package: str = PLATFORM.partition(".")[0], platform: str = PLATFORM) -> None:
+    """Compare every replacement that stands now."""
     for module in list(sys.modules.values()):
         name = getattr(module, "__name__", "")
         if not name.startswith(f"{package}.") or name.startswith(platform):
@@ -61,8 +60,6 @@ def observe(package: str = PLATFORM.partition(".")[0], platform: str = PLATFORM)
                 if before is not None:
                     where = f"{owner.__qualname__}.{attribute}" if isinstance(owner, type) else attribute
                     setattr(owner, attribute, _compared(value, before, f"{name}:{where}"))
-                    found.append(f"{name}:{where}")
-    return found
 
 
 def _is_of(function: types.FunctionType, platform: str) -> bool:

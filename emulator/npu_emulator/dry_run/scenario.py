@@ -43,6 +43,5 @@ def options(wanted: Scenario, tier: str) -> dict:
 
 def _judge(stage, running, wanted: Scenario, folder: Path, probe: Probe, plan: dict) -> dict:
     outputs = stage.run(running, probe)
-    why = getattr(stage, "wrong", str)()  # what the processes saw themselves tells more than their answer
-    why = why or checks.CHECKS[probe.check](stage, running, wanted, folder, probe, outputs, plan)
+    why = checks.CHECKS[probe.check](stage, running, wanted, folder, probe, outputs, plan)
     return {"name": probe.name, "why": why, "tokens": [output.tokens for output in outputs]}

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from npu_emulator import record
-from npu_emulator.dry_run import engine, observe, plugin, replaced
+from npu_emulator.dry_run import engine, plugin, replaced
 from npu_emulator.dry_run.models.pipelines import parts
 from npu_emulator.dry_run.stages import serve
 from npu_emulator.dry_run.stages.omni import expected_classes
@@ -17,7 +17,6 @@ from npu_emulator.dry_run.stages.omni import expected_classes
 COMMAND = (sys.executable, "-P", "-m", "vllm_omni.entrypoints.cli.main", "serve")
 _MEMORY_MB = "4096"  # of the emulated device: a deploy file shares it among its stages
 stop = serve.stop
-
 _module = None  # of this process's pipeline
 _first: dict = {}  # the first answer to each request, where nothing else is a reference
 
@@ -60,12 +59,6 @@ def run(running, probe, prefix="", prompts=None):
     for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
         _first.setdefault((prompt, index), output)
     return outputs
-
-
-def wrong() -> str:
-    """Why what the NPU platform puts in the place of a model's own function is not that; else nothing."""
-    found = (one for one in observe.events("replaced") if one["why"])
-    return next((f"{one['by']}, in the place of {one['name']}, {one['why']}" for one in found), "")
 
 
 def expected(folder, probe):

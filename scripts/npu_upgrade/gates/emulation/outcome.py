@@ -117,7 +117,7 @@ def judged(result: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> tu
     error = result.get("error")
     if error:
         return _of_error(error, events)
-    wrong = _wrong_classes(result.get("classes", {}))
+    wrong = _wrong_classes(result.get("classes", {})) or _wrong_replacement(events)
     if wrong:
         return FAIL, wrong
     probes = [probe for probe in result.get("probes", []) if probe["why"]]
@@ -169,6 +169,12 @@ def _wrong_classes(classes: Mapping[str, str]) -> str:
         if expected and ran != expected:
             return f"the {part} that ran is {ran}, expected {expected}"
     return ""
+
+
+def _wrong_replacement(events: Sequence[Mapping[str, Any]]) -> str:
+    """What the NPU platform put in the place of a model's own function and computes something else."""
+    found = (event for event in events if event["event"] == "replaced" and event["why"])
+    return next((f"{one['by']}, in the place of {one['name']}, {one['why']}" for one in found), "")
 
 
 def _events(folder: Path) -> list[dict[str, Any]]:
