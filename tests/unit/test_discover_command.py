@@ -298,3 +298,23 @@ def test_what_nothing_followed_is_told_by_next_and_status(
     assert told("next")[1]["next"] == "upgrade.py status"
     discover(capsys, *specs)
     assert "could not be established" in told("next")[1]["summary"]
+
+
+def test_the_checkout_one_is_in_is_what_is_upgraded(
+    server: Server,
+    ascend: Path,
+    omni: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = f"git:{omni}@{git(omni, 'rev-parse', 'HEAD').strip()}"
+    for folder in (omni, omni / "vllm_omni"):
+        monkeypatch.chdir(folder)
+        _, found, _ = discover(capsys, "--ascend", f"git:{ascend}@HEAD")
+        assert found["omni"]["spec"] == here
+        assert found["next"].endswith("--apply")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    _, found, _ = discover(capsys, "--ascend", f"git:{ascend}@HEAD")
+    assert found["omni"]["spec"] != here

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npu_upgrade.code.module import parse_module, replace_units, split_lines
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.job.answer_edits import with_methods
+from npu_upgrade.job.answer_edits import class_for, with_methods
 
 PROPERTY = """class A:
     def before(self):
@@ -109,6 +109,15 @@ def test_a_definition_on_a_condition_is_not_overruled_in_silence() -> None:
     )
     with pytest.raises(BadInput, match="defines f on a condition"):
         with_methods(before, "A", "def f(self):\n    return 3\n")
+
+
+def test_an_answer_to_what_another_file_calls_goes_to_the_class_that_has_the_method() -> None:
+    text = "class Small:\n    def run(self): ...\n\n\nclass Large:\n    def f(self): ...\n\n    def g(self): ...\n"
+    assert class_for(text, "Worker", "    def run(self, more):\n        pass\n") == "Small"
+    assert class_for(text, "Worker", "def absent(self): ...") == "Large"
+    assert class_for(text, "Small", "def f(self): ...") == "Small"
+    assert class_for("x = 1\n", "Worker", "def f(): ...") == ""
+    assert class_for("<<<<<<< ours\n", "Worker", "def f(): ...") == "Worker"
 
 
 def test_a_class_line_in_an_answer_adds_the_bases_that_are_lacking() -> None:

@@ -51,7 +51,8 @@ _NOTES = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option(parser, "--omni SPEC", "the vllm-omni to upgrade (default: the newest one for the pair's vllm)")
+    default = "the checkout you are in, else the newest one for the pair's vllm"
+    option(parser, "--omni SPEC", f"the vllm-omni to upgrade (default: {default})")
     option(parser, "--ascend SPEC", "the vllm-ascend to upgrade to (default: the newest release)")
     option(parser, "--vllm SPEC", "the vllm to run on (default: the target's own, then the omni's)")
     option(
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """PASS when the three can be loaded together, FAIL when they cannot."""
     clones = _clones(args.repo)
+    args.omni = args.omni or _here()
     for spec in filter(None, (args.omni, args.ascend, args.vllm)):
         parse_spec(spec)
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -128,6 +130,13 @@ def run(args: argparse.Namespace) -> Result:
         path = parse_spec(args.omni).path if args.omni else None
         discovered.keep(result, [Path.cwd(), *([Path(path).expanduser()] if path else [])])
     return result
+
+
+def _here() -> str | None:
+    """The checkout of the downstream that the present folder is in, as a spec."""
+    above = (Path.cwd(), *Path.cwd().parents)
+    root = next((folder for folder in above if (folder / ".git").exists()), None)
+    return f"git:{root}@HEAD" if root and (root / KNOWN[0].package).is_dir() else None
 
 
 def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) -> list[Together]:

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
-from npu_upgrade.job.answer_edits import main_class, with_imports, with_methods
+from npu_upgrade.job.answer_edits import class_for, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
 from npu_upgrade.job.check import before_merge, downstream, remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, indented, marked_text, without
@@ -68,7 +68,7 @@ def to_conflict(
 def to_methods(job: Job, plan: Plan, ask: Ask, text: str, imports: Sequence[str], note: str) -> Answered:
     """Replace whole methods, or add them to the class, and add imports."""
     before = _read(job, plan, ask.path)
-    after, units = with_methods(before, ask.owner or main_class(before), text) if text else (before, [])
+    after, units = with_methods(before, class_for(before, ask.owner, text), text) if text else (before, [])
     after = with_imports(after, list(imports))
     problems = checks.problems(before, after, before_merge(job, ask.path))
     if after == before:

@@ -89,13 +89,23 @@ def _class_line(module: Module, owner: str, given: str) -> tuple[list[str], str]
     return [base for base in wanted if base not in has], below
 
 
-def main_class(text: str) -> str:
-    """The largest class of a file; empty when it has none, or does not parse."""
+def class_for(text: str, owner: str, given: str) -> str:
+    """The class of a file that an answer belongs to.
+
+    It is ``owner`` where the file has it. What is asked may name the class of a caller in another file: then
+    it is the one class that has a method of ``given``, else the largest; empty without any, or where the file
+    does not parse.
+    """
     try:
         nodes = [node for node in parse_module(text).tree.body if isinstance(node, ast.ClassDef)]
     except SyntaxError:
-        return ""
-    return max(nodes, key=lambda node: (node.end_lineno or 0) - node.lineno).name if nodes else ""
+        return owner
+    if owner in (node.name for node in nodes):
+        return owner
+    named = set(re.findall(r"^\s*(?:async\s+)?def\s+(\w+)", given, re.M))
+    having = [node for node in nodes if any(getattr(one, "name", "") in named for one in node.body)]
+    choice = having if len(having) == 1 else nodes
+    return max(choice, key=lambda node: (node.end_lineno or 0) - node.lineno).name if choice else ""
 
 
 def methods_of(given: str, indent: int) -> list[Unit]:
