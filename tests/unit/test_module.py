@@ -112,7 +112,8 @@ def test_a_definition_on_a_condition_is_not_overruled_in_silence() -> None:
 
 
 def test_an_answer_to_what_another_file_calls_goes_to_the_class_that_has_the_method() -> None:
-    text = "class Small:\n    def run(self): ...\n\n\nclass Large:\n    def f(self): ...\n\n    def g(self): ...\n"
+    large = "class Large:\n    def f(self): ...\n\n    def g(self): ...\n"
+    text = f"class Small:\n    def run(self): ...\n\n\n{large}"
     assert class_for(text, "Worker", "    def run(self, more):\n        pass\n") == "Small"
     assert class_for(text, "Worker", "def absent(self): ...") == "Large"
     assert class_for(text, "Small", "def f(self): ...") == "Small"
