@@ -13,6 +13,7 @@ from graders import adaptation, answer, commit, gates, reasons, runners
 from graders.score import Score
 from graders.task import Task
 from graders.workspace import Workspace
+from npu_upgrade.cli.calls import Call
 
 GRADERS: dict[str, Callable[[Workspace, Task], Score]] = {
     one.__name__: one
@@ -46,12 +47,16 @@ class Row(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
-    """``minutes`` from the first call's start to the last one's end, ``waited`` those inside calls."""
+    """``minutes`` from the first call's start to the commit, ``after`` those from it to the last one's end.
+
+    Where nothing was committed, ``minutes`` are all. ``waited`` are the minutes inside calls.
+    """
 
     minutes: float = 0.0
     waited: float = 0.0
     calls: int = 0
     characters: int = 0
+    after: float = 0.0
 
 
 class Graded(Struct, frozen=True):
@@ -92,10 +97,17 @@ def _cost(workspace: Workspace) -> Cost:
     if not calls:
         return Cost()
     begun = [datetime.datetime.fromisoformat(one.started).timestamp() for one in calls]
-    ended = max(at + one.seconds for at, one in zip(begun, calls, strict=True))
+    ends = [at + one.seconds for at, one in zip(begun, calls, strict=True)]
+    commits = [end for end, one in zip(ends, calls, strict=True) if _commits(one)]
+    committed = max(commits, default=max(ends))
     return Cost(
-        round((ended - min(begun)) / 60, 1),
+        round((committed - min(begun)) / 60, 1),
         round(sum(one.seconds for one in calls) / 60, 1),
         len(calls),
         sum(one.stdout + one.stderr for one in calls),
+        round((max(ends) - committed) / 60, 1),
     )
+
+
+def _commits(call: Call) -> bool:
+    return call.exit == 0 and "deliver" in call.command and "--dry-run" not in call.command

@@ -50,6 +50,7 @@ def as_table(path: Path) -> str:
             one.agent,
             one.day,
             f"{one.cost.minutes:.1f}",
+            f"{one.cost.after:.1f}",
             f"{one.cost.waited:.1f}",
             str(one.cost.calls),
             str(one.cost.characters),
@@ -58,7 +59,7 @@ def as_table(path: Path) -> str:
         )
         for one in runs
     ]
-    heads = ("task", "agent", "day", "minutes", "waited", "calls", "characters", "verdicts", "assertions")
+    heads = ("task", "agent", "day", "minutes", "after", "waited", "calls", "characters", "verdicts", "assertions")
     upgrades = [one.cost for one in runs if one.eval.startswith("upgrade-")]
     if not upgrades:
         return table(heads, rows)

@@ -422,20 +422,24 @@ def test_files_that_change_meanwhile_are_not_judged(machine, upgrade, run, monke
 
 
 class Other:
-    """Another run of the same job, which ends when this one looks again for the second time."""
+    """Another run of the same job; what it does when this one looks again for the second time is to end."""
 
-    def __init__(self, upgrade: Upgrade, monkeypatch, ends=lambda: None) -> None:
-        self.looks, self.ends, self.lock = 0, ends, contextlib.ExitStack()
-        assert self.lock.enter_context(locks.alone_now(upgrade.job.folder / "emulate"))
+    def __init__(self, upgrade: Upgrade, monkeypatch, then=None) -> None:
+        self.looks, self.then, self.folder = 0, then or self.end, upgrade.job.folder
+        self.lock = contextlib.ExitStack()
+        self.begin()
         monkeypatch.setattr(emulate, "sleep", self.looked)
-        monkeypatch.setattr(emulate, "all_kept", lambda triple, wanted, states: lambda: self.shown)
-        self.shown = False
+
+    def begin(self) -> None:
+        assert self.lock.enter_context(locks.alone_now(self.folder / "emulate"))
+
+    def end(self) -> None:
+        self.lock.close()
 
     def looked(self, seconds: float) -> None:
         self.looks += 1
         if self.looks == 2:
-            self.ends()
-            self.lock.close()
+            self.then()
 
 
 def test_a_run_waits_for_another_of_the_same_job(machine, upgrade, run, monkeypatch):
@@ -447,20 +451,58 @@ def test_a_run_waits_for_another_of_the_same_job(machine, upgrade, run, monkeypa
 
 
 def test_what_another_run_has_shown_already_is_not_waited_for(machine, upgrade, run, monkeypatch):
-    machine.known = {named(key) for key in [("import", "import"), *((t, one.name) for t, one in NEEDED)]}
+    machine.fails = {"eager ar": "KeyError: 12"}
+    machine.old = {"eager ar": Outcome("eager", "ar", "FAIL", "KeyError: 7")}
+    first = run()[1]
+    machine.played.clear()
     other = Other(upgrade, monkeypatch)
-    other.shown = True
     code, result = run()
     assert (code, other.looks, machine.played) == (0, 0, [])
-    assert result["pending"] == ["eager talker", "graph talker"]
-    other.lock.close()
+    assert (result["pending"], result["summary"]) == (first["pending"], first["summary"])
+    other.end()
+
+
+def test_what_another_run_shows_first_is_taken_while_it_goes_on(machine, upgrade, run, monkeypatch):
+    def shows() -> None:
+        other.end()
+        shown.append(run()[1])
+        machine.played.clear()
+        other.begin()
+
+    shown: list[dict] = []
+    other = Other(upgrade, monkeypatch, shows)
+    code, result = run()
+    assert (code, other.looks, machine.played) == (0, 2, [])
+    assert result["summary"] == shown[0]["summary"]
+    other.end()
+
+
+def test_who_waits_for_the_rest_waits_for_its_end(machine, upgrade, run, monkeypatch):
+    run()
+    other = Other(upgrade, monkeypatch)
+    assert run("--rest")[1]["pending"] == []
+    assert other.looks == 2
+
+
+def test_what_is_needed_is_evidence_before_the_rest_runs(machine, upgrade, run, monkeypatch):
+    def looking(triple, wanted, out, **options):
+        if out.name == "rest":
+            seen.append(newest(upgrade))
+        return machine.run(triple, wanted, out, **options)
+
+    seen: list[Record] = []
+    monkeypatch.setattr(emulate, "run_triple", looking)
+    assert run("--rest")[0] == 0
+    assert [(one.verdict, one.data["pending"]) for one in seen] == [("PASS", ["eager talker", "graph talker"])]
+    assert newest(upgrade).data["pending"] == []
+    assert len(newest(upgrade).data["ran"]) == 6
 
 
 def test_the_failure_that_another_run_found_is_told_and_not_run_again(machine, upgrade, run, monkeypatch):
     started = []
 
     def ends() -> None:
-        other.lock.close()
+        other.end()
         started.append(run("--rest")[1])
         machine.played.clear()
 
@@ -480,7 +522,7 @@ def test_an_edit_ends_the_waiting(machine, upgrade, run, monkeypatch):
     )
     assert run()[0] == 2
     assert other.looks == 1
-    other.lock.close()
+    other.end()
 
 
 def test_a_run_that_nobody_waits_for_is_no_stage_at_work(machine, upgrade, run, monkeypatch):
@@ -494,7 +536,7 @@ def test_a_run_that_nobody_waits_for_is_no_stage_at_work(machine, upgrade, run, 
 
     monkeypatch.setattr(emulate, "run_triple", looking)
     assert run("--rest")[0] == 0
-    assert states == ["todo"]
+    assert states == ["todo", "done"]
     assert newest(upgrade).verdict == "PASS"
 
 

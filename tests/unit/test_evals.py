@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lineage_kit import RUNNERS, git_at, write_tree
@@ -19,6 +20,7 @@ from graders import adaptation, answer, commit, gates, grade, results, runners, 
 from graders.score import Score
 from graders.task import Task, tasks
 from graders.workspace import Workspace
+from npu_upgrade.cli.calls import Call
 from npu_upgrade.sources.tree import open_source
 
 ROOT = Path(__file__).parents[2]
@@ -203,7 +205,25 @@ def test_the_cost_is_that_of_the_journal(world: World) -> None:
     cost = graded(world).cost
     assert cost.calls >= 6
     assert cost.characters > 1000
-    assert cost.minutes >= cost.waited >= 0
+    assert cost.minutes + cost.after >= cost.waited >= 0
+
+
+def test_the_minutes_end_with_the_commit_that_stays() -> None:
+    def call(at: str, seconds: float, *words: str, code: int = 0) -> Call:
+        return Call(f"2026-11-25T10:{at}Z", ["upgrade.py", *words], seconds, code, 10, 0)
+
+    made = [
+        call("00:00", 30, "merge"),
+        call("05:00", 5, "deliver", "--dry-run"),
+        call("06:00", 30, "deliver"),
+        call("07:00", 600, "emulate", "--rest"),
+    ]
+    cost = grade._cost(SimpleNamespace(calls=made))
+    assert (cost.minutes, cost.after, cost.calls, cost.characters) == (6.5, 10.5, 4, 40)
+    cost = grade._cost(SimpleNamespace(calls=[*made, call("18:00", 60, "deliver")]))
+    assert (cost.minutes, cost.after) == (19.0, 0.0)
+    cost = grade._cost(SimpleNamespace(calls=[*made[:2], call("08:00", 60, "deliver", code=1)]))
+    assert (cost.minutes, cost.after) == (9.0, 0.0)
 
 
 def test_nothing_delivered_scores_next_to_nothing(world: World) -> None:

@@ -3,7 +3,7 @@
 Import first, then the scenarios that the change needs, the cheapest first: in eager mode, with captured
 graphs, and behind `vllm serve`. It stops at the first failure that the matched old pair does not have, and
 the next call repeats only what failed or did not run; --keep-going shows what fails after it too. In a job it
-ends when the files change, and waits for a run of the job that began before; outcomes are kept. Tokens are
+ends when the files change, and takes what a run of the job that began before has shown; outcomes are kept. Tokens are
 compared in float32 with a reference, the classes that ran are asserted, and changed lines that nothing
 executed are listed. What else the change can touch is named as pending: --rest runs it. The label is
 "emulated dry-run": it shows that Python and operator schemas hold together on the paths taken, and says
@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
@@ -39,7 +39,7 @@ from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenari
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.choice import Choice, choose
 from npu_upgrade.gates.emulation.compare import Compared, as_text, by_costs, not_shown, tiers, verdict
-from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted, all_kept
+from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS, Outcome
@@ -71,14 +71,15 @@ _BEHIND = "NPU_UPGRADE_BEHIND"  # set in a run that nobody waits for
 
 @dataclass(frozen=True)
 class _Asked(Trees):
-    """What one run is to play, and where its files go; a failure of ``keep_going`` ends nothing."""
+    """What one run is to play, and where its files go."""
 
     choice: Choice
     out: Path
     whole: bool
-    keep_going: Wanted
-    costs: bool
     target: str
+    keep_going: bool
+    rest: bool
+    costs: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,53 +148,56 @@ def _in_background(job: Job | None) -> Result:
 
 def _run(args: argparse.Namespace) -> Result:
     job = _job(args)
-    if job is None:
-        return _play(_asked(args, None))
     asked = _asked(args, job)
+    if job is None:
+        return list(_Playing(asked).results())[-1]
     with _turn(asked) as found:
         if found:
             return ending(found, job)
         try:
-            result = _play(asked)
+            # What is needed is evidence of its own first: somebody may wait for it while the rest runs.
+            return [_recorded(asked, one) for one in _Playing(asked).results()][-1]
         except Blocked as error:
             data = {"label": LABEL, "error": error.what, "expected": error.expected, "try": error.try_}
             data["pending"] = [f"every run: BLOCKED, {error.what}"]
-            result = Result(Verdict.BLOCKED, error.what, data)
-        return _recorded(asked, result)
+            return _recorded(asked, Result(Verdict.BLOCKED, error.what, data))
 
 
 @contextlib.contextmanager
 def _turn(asked: _Asked) -> Generator[Result | None]:
-    """Wait until no other run of the job is at work, or until it has shown all that this one needs.
+    """Wait until no other run of the job is at work, or until it has judged what this one is asked for.
 
-    Yields what the other one found, where that is a failure of these files.
+    Yields what the other one found, where that answers for these files.
     """
     gate = asked.job
     assert gate is not None
     before = {record.id for record in gate.job.records()}
-    is_shown: Callable[[], bool] | None = None
+    waits = False
     while True:
         with locks.alone_now(gate.job.folder / "emulate") as alone:
+            records = [one for one in gate.job.records() if one.gate == gate.gate]
+            last = records[-1] if records and records[-1].tree == gate.subject.tree else None
+            new = last is not None and last.id not in before
             if alone:
-                record = failed_last(gate.job.records(), gate.gate)
-                new = record and record.id not in before and record.tree == gate.subject.tree
-                yield _found_by_another(gate) if new and asked.whole else None
+                failed = last is not None and new and last.verdict == "FAIL"
+                yield _found_by_another(gate) if failed and asked.whole else None
                 return
         gate.check()
-        if is_shown is None:
-            is_shown = all_kept(asked.triple, asked.choice.needed, (PASS, ABSENT))
-            say("note: another run of this job is at work; waiting for it")
-        if is_shown():
-            yield None
+        passed = last is not None and last.verdict == "PASS"
+        if asked.whole and not asked.rest and (new or passed):
+            yield _found_by_another(gate)
             return
+        if not waits:
+            waits = True
+            say("note: another run of this job is at work; waiting until it has shown what the change needs")
         sleep(_LOOK_AGAIN)
 
 
 def _found_by_another(gate: GateJob) -> Result:
-    """The failure that another run of these files ended with, as it was told."""
+    """What another run of these files ended with, or has shown so far, as it was told."""
     data = read_object(gate.job.folder / f"{gate.gate}.json")
     head = {name: data.pop(name, None) for name in ("verdict", "summary", "next")}
-    return Result(Verdict.FAIL, str(head["summary"]), data, brief=_brief(data))
+    return Result(Verdict(head["verdict"]), str(head["summary"]), data, brief=_brief(data))
 
 
 def _recorded(asked: _Asked, result: Result) -> Result:
@@ -212,7 +216,8 @@ def _recorded(asked: _Asked, result: Result) -> Result:
         result.summary += "; only what was named ran, so that it judges no change"
         result.next = job.again
         return result
-    return job.finish(result, pins(asked.triple), {}, evidence, sorted(asked.out.glob("new/*.log")))
+    logs = {path.name: path for folder in ("rest", "new") for path in asked.out.glob(f"{folder}/*.log")}
+    return job.finish(result, pins(asked.triple), {}, evidence, sorted(logs.values()))
 
 
 def _never_shown(job: GateJob, result: Result) -> list[str]:
@@ -265,15 +270,22 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     if by_name is not None:
         left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
         choice = replace(choice, needed=by_name, pending=left)
-    to_its_end = choice.pending if args.rest else ()
-    if args.rest:
-        choice = replace(choice, needed=[*choice.needed, *choice.pending], pending=())
     on = f"on {named(replace(triple, omni=None))}"
     target = f"{on}, which --vllm named: " if job and args.vllm else ""
     if job and job.gate == NEIGHBOUR:
         target = f"{on}, a neighbour of the target: "
-    keep_going = choice.needed if args.keep_going else to_its_end
-    return _Asked(triple, old, job, choice, _folder(args.out), whole, keep_going, args.costs, target)
+    return _Asked(
+        triple,
+        old,
+        job,
+        choice,
+        _folder(args.out),
+        whole,
+        target,
+        keep_going=args.keep_going,
+        rest=args.rest,
+        costs=args.costs,
+    )
 
 
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
@@ -313,53 +325,71 @@ def _folder(out: Path | None) -> Path:
     return Path(tempfile.mkdtemp(prefix="run-", dir=runs)).absolute()
 
 
-def _play(asked: _Asked) -> Result:
-    _ = asked.problems  # said before the work begins
-    before = Before(asked.old, asked.out / "old") if asked.old else None
-    by_name = {(tier, one.name): one for tier, one in asked.choice.needed}
-    going_on = {(tier, one.name) for tier, one in asked.keep_going}
-    olds: dict[tuple[str, str], Outcome | None] = {}
-    unsteady: dict[tuple[str, str], Outcome] = {}
+class _Playing:
+    """The runs of one command, and what the old pair does where the new one fails."""
 
-    def fails_newly(outcome: Outcome) -> bool:
+    def __init__(self, asked: _Asked) -> None:
+        _ = asked.problems  # said before the work begins
+        self._asked = asked
+        self._before = Before(asked.old, asked.out / "old") if asked.old else None
+        choice = asked.choice
+        self._by_name = {(tier, one.name): one for tier, one in (*choice.needed, *choice.pending)}
+        self._olds: dict[tuple[str, str], Outcome | None] = {}
+        self._unsteady: dict[tuple[str, str], Outcome] = {}
+
+    def results(self) -> Iterator[Result]:
+        """What the runs show that are needed; then, where it is asked for, with all the others."""
+        asked = self._asked
+        say(f"the new pair: {named(asked.triple)}")
+        played = self._run(asked.choice.needed, "new", to_its_end=asked.keep_going)
+        found = self._judged(played, asked.choice.pending)
+        yield found
+        if asked.rest and asked.choice.pending and (found.verdict != Verdict.FAIL or asked.keep_going):
+            yield self._judged(played.with_more(self._run(asked.choice.pending, "rest", to_its_end=True)), ())
+
+    def _run(self, wanted: Wanted, folder: str, *, to_its_end: bool) -> Played:
+        job = self._asked.job
+        return run_triple(
+            self._asked.triple,
+            wanted,
+            self._asked.out / folder,
+            reuse=(PASS, ABSENT),
+            go_on=lambda outcome: not self._fails_newly(outcome) or to_its_end,
+            check=job.check if job else lambda: None,
+        )
+
+    def _fails_newly(self, outcome: Outcome) -> bool:
         """Whether a failure is not the old pair's too, nor one of a server's answers that come and go."""
         if outcome.state != FAIL:
             return False
         key = (outcome.tier, outcome.scenario)
-        olds[key] = before.outcome(outcome.tier, by_name.get(key)) if before else None
-        if Compared(outcome, olds[key]).state != FAIL:
+        before = self._before
+        self._olds[key] = before.outcome(outcome.tier, self._by_name.get(key)) if before else None
+        if Compared(outcome, self._olds[key]).state != FAIL:
             return False
-        if outcome.where or outcome.tier not in SERVED or key not in by_name:
+        if outcome.where or outcome.tier not in SERVED or key not in self._by_name:
             return True
         say(f"{outcome.name} answers otherwise than expected: once more")
-        again = run_triple(
-            asked.triple, [(outcome.tier, by_name[key])], asked.out / "again" / "-".join(key), reuse=()
-        )
+        wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "again" / "-".join(key)
+        again = run_triple(self._asked.triple, wanted, out, reuse=())
         if again.outcomes[-1].state != PASS:
             return True
         why = f"its answers differ from run to run ({outcome.why}; the next run passed)"
-        unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
+        self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
         return False
 
-    say(f"the new pair: {named(asked.triple)}")
-    played = run_triple(
-        asked.triple,
-        asked.choice.needed,
-        asked.out / "new",
-        reuse=(PASS, ABSENT),
-        go_on=lambda outcome: not fails_newly(outcome) or (outcome.tier, outcome.scenario) in going_on,
-        check=asked.job.check if asked.job else lambda: None,
-    )
-    outcomes, costs = _with_costs(asked, played, before, by_name, olds)
-    together = [
-        Compared(unsteady.get(key, one), olds.get(key), reused=key in played.reused)
-        for one in outcomes
-        for key in [(one.tier, one.scenario)]
-    ]
-    # without an old pair everything would count as changed
-    compares = asked.old is not None and played.outcomes[0].state == PASS
-    covered = coverage(asked.triple, asked.old, played.executed) if compares else []
-    return _result(asked, played, together, covered, costs)
+    def _judged(self, played: Played, pending: Wanted) -> Result:
+        asked = self._asked
+        outcomes, costs = _with_costs(asked, played, self._before, self._by_name, self._olds)
+        together = [
+            Compared(self._unsteady.get(key, one), self._olds.get(key), reused=key in played.reused)
+            for one in outcomes
+            for key in [(one.tier, one.scenario)]
+        ]
+        # without an old pair everything would count as changed
+        compares = asked.old is not None and played.outcomes[0].state == PASS
+        covered = coverage(asked.triple, asked.old, played.executed) if compares else []
+        return _result(asked, played, together, covered, costs, pending)
 
 
 def _with_costs(
@@ -394,12 +424,13 @@ def _result(
     together: Sequence[Compared],
     covered: Sequence[Coverage],
     costs: Mapping[str, list[dict[str, str]]],
+    not_yet: Wanted,
 ) -> Result:
     decided = verdict(together)
     by_tier = tiers(together)
     known = {(one.tier, one.scenario) for one in played.outcomes}
     left = [f"{tier} {one.name}" for tier, one in asked.choice.needed if (tier, one.name) not in known]
-    pending = left + [f"{tier} {one.name}" for tier, one in asked.choice.pending]
+    pending = left + [f"{tier} {one.name}" for tier, one in not_yet]
     silent = not_shown(together)
     data: dict[str, Any] = asked.data | {
         "label": LABEL,

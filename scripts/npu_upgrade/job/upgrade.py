@@ -294,10 +294,9 @@ def _deliver(one: Upgrade) -> Stage:
         if pending:
             said += f"; it names {len(pending)} emulated runs as pending: {'; '.join(pending[:_NAMED])}"
             if any(": " not in name for name in pending):  # the others ran, and showed nothing
-                said += (
-                    f"; {upgrade('emulate', '--rest', *naming(one.job)).short} runs them (minutes), and has"
-                )
-                said += " found what the others passed: run it first unless a person cannot wait"
+                rest = upgrade("emulate", "--rest", *naming(one.job)).short
+                said += f"; after the commit {rest} waits for them (minutes): they have found what the"
+                said += " others passed, and a second delivery amends the commit"
         return Stage("deliver", State.TODO, said, command)
     if ended.verdict != "PASS":
         said = f"it ended {ended.verdict}: {ended.summary}"

@@ -49,6 +49,14 @@ class Played:
     def outcomes(self) -> tuple[Outcome, ...]:
         return tuple(one.outcome for one in self.ran.values()) + self.unreached
 
+    def with_more(self, later: Played) -> Played:
+        """This and what ran after it, in one; the import that came first counts."""
+        executed = {path: set(lines) for path, lines in self.executed.items()}
+        for path, lines in later.executed.items():
+            executed.setdefault(path, set()).update(lines)
+        reused = {*self.reused, *(key for key in later.reused if key not in self.ran)}
+        return Played(later.ran | dict(self.ran), self.unreached + later.unreached, executed, reused)
+
 
 def run(
     triple: Triple,
@@ -94,12 +102,6 @@ def run(
 
 def _key(tier: str, scenario: Any) -> tuple[str, str]:
     return tier, scenario.name if scenario else tier
-
-
-def all_kept(triple: Triple, wanted: Wanted, states: Collection[str]) -> Callable[[], bool]:
-    """Tells, each time it is asked, whether an outcome in ``states`` of each run is kept and holds."""
-    environment, every = _packages(triple), [("import", None), *wanted]
-    return lambda: len(_held(environment, every, states)) == len(every)
 
 
 def _reused(triple: Triple, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
