@@ -59,7 +59,18 @@ def as_table(path: Path) -> str:
         )
         for one in runs
     ]
-    heads = ("task", "agent", "day", "minutes", "after", "waited", "calls", "characters", "verdicts", "assertions")
+    heads = (
+        "task",
+        "agent",
+        "day",
+        "minutes",
+        "after",
+        "waited",
+        "calls",
+        "characters",
+        "verdicts",
+        "assertions",
+    )
     upgrades = [one.cost for one in runs if one.eval.startswith("upgrade-")]
     if not upgrades:
         return table(heads, rows)

@@ -493,7 +493,9 @@ def test_what_is_needed_is_evidence_before_the_rest_runs(machine, upgrade, run, 
     seen: list[Record] = []
     monkeypatch.setattr(emulate, "run_triple", looking)
     assert run("--rest")[0] == 0
-    assert [(one.verdict, one.data["pending"]) for one in seen] == [("PASS", ["eager talker", "graph talker"])]
+    assert [(one.verdict, one.data["pending"]) for one in seen] == [
+        ("PASS", ["eager talker", "graph talker"])
+    ]
     assert newest(upgrade).data["pending"] == []
     assert len(newest(upgrade).data["ran"]) == 6
 

@@ -193,6 +193,34 @@ def test_where_the_npu_side_went_another_way_is_not_the_first_tier(tmp_path: Pat
     assert world.hunks()["ar.run"]["tier"] == 1
 
 
+IDLE = """import torch
+
+
+def flatten_payload(payload):
+    if payload is None or not torch.cuda.is_available():
+        return payload
+    return payload.cuda()
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "tier"),
+    [
+        (IDLE, 3),
+        (IDLE.replace("is None or", "is None and"), 1),
+        (IDLE.replace("return payload\n    return", "payload = [payload]\n    return"), 1),
+    ],
+)
+def test_what_does_nothing_without_cuda_is_no_gain_for_the_npu_side(
+    tmp_path: Path, keys: str, tier: int
+) -> None:
+    world = PortWorld(tmp_path, omni_files(GPU_AR_NEW) | {"vllm_omni/keys.py": keys})
+    hunk = next(one for one in world.hunks().values() if "flatten_payload" in one["text"])
+    assert hunk["tier"] == tier
+    said = ["calls flatten_payload, which does nothing without torch.cuda"]
+    assert hunk["reasons"] == (said if tier == 3 else [])
+
+
 @pytest.mark.parametrize(
     ("call", "npu_init", "tier"),
     [

@@ -284,6 +284,22 @@ def test_a_finding_is_answered_with_a_method_or_waived(world: World, monkeypatch
     assert audit(world)[0] == 0
 
 
+def test_a_finding_of_files_that_were_edited_since_can_still_be_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give("        self.record(logits)\n        self.load(1, 2, 3)\n", monkeypatch=monkeypatch)
+    for kind in ("look", "port", "emulate"):
+        upgrade("next", "--skip", kind, "--note", "not here")
+    audit(world)
+    id_ = ask()["id"]
+    (world.omni / BASE).write_text(f"{text_of(world)}# ours\n")
+    assert upgrade("resolve", id_, "--accept", "--note", "corrected")[0] == 2
+    assert upgrade("resolve", id_, "--waive", "--note", "never taken")[0] == 0
+    upgrade("plan")
+    data = audit(world)[1]
+    assert next(one["state"] for one in data["findings"] if one["key"] == id_) == "WAIVED"
+
+
 def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -683,6 +699,9 @@ def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
     data = upgrade("next")[1]
     if asked:
         assert [data["ask"]["id"], *(one["id"] for one in data["with_it"])] == asked
+        said = upgrade("resolve", "port-1", "--accept")[1]["summary"]
+        assert "1 accepted hunks are not in the files yet" in said
+        assert said.endswith("upgrade.py port --apply port-1")
     elif taken:
         assert data["next"].endswith("port --top")
         job.journal.add(Answer, id="port-1", how="leave", note="not on NPU", stage="port")

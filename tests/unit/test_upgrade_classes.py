@@ -297,13 +297,28 @@ def test_what_was_not_ported_is_listed_anew_when_the_files_are_others(upgrade, d
         assert asked == ["port"] * times
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_hunk_written_by_hand_is_named_by_its_method(upgrade, deliver, alone) -> None:
-    """One that nobody asked about: only the ledger of hunks knows where it belongs."""
+def known_hunk(upgrade, new: str = "a = 2") -> None:
+    """A hunk that nobody asked about: only the ledger of hunks knows where it belongs."""
     hunk = {"kind": "change", "state": "open", "note": "", "since": {}, "at": "2026-11-20T12:00:00Z"}
-    hunk |= {"runner": "ar", "unit": "TideRunner.step", "old": "a = 1", "new": "a = 2"}
+    hunk |= {"runner": "ar", "unit": "TideRunner.step", "old": "a = 1", "new": new}
     ledger = {"schema": "npu-upgrade/port/1", "hunks": {"port-0123abcd": hunk}}
     write(upgrade.workspace, ".npu-upgrade/port.json", json.dumps(ledger))
+
+
+def test_what_is_in_no_file_was_not_written_by_hand(upgrade, capsys) -> None:
+    known_hunk(upgrade, "self.tide_gauge = a")
+    words = ["--format", "json", "--workspace", str(upgrade.workspace)]
+    words = ["resolve", "port-0123abcd", "--by-hand", "--note", "in step", *words]
+    assert cli.main("upgrade.py", "", ["resolve"], words) == 1
+    assert "none of what it brings is in the files: tide_gauge" in capsys.readouterr().out
+    path = upgrade.repo / next(iter(load_plan(upgrade.job).hashes))
+    path.write_text(f"{path.read_text()}TIDE = 'tide_gauge'\n")
+    assert cli.main("upgrade.py", "", ["resolve"], words) == 0
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_hunk_written_by_hand_is_named_by_its_method(upgrade, deliver, alone) -> None:
+    known_hunk(upgrade)
     given = [{"id": "port-0123abcd", "answer": "by-hand", "note": "it has its own"}]
     write(upgrade.workspace, "answers.json", json.dumps(given))
     words = ["resolve", "port-0123abcd", "--by-hand", "--note", "it has its own"]

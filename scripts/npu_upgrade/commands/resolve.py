@@ -33,7 +33,18 @@ from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job import answer
 from npu_upgrade.job.answer import Answered
-from npu_upgrade.job.ask import CONFLICT, ITEM, KINDS, LOOK, PORT, Ask, asks, unasked_hunk
+from npu_upgrade.job.ask import (
+    CONFLICT,
+    ITEM,
+    KINDS,
+    LOOK,
+    PORT,
+    Ask,
+    asks,
+    edited_finding,
+    hunks_to_take,
+    unasked_hunk,
+)
 from npu_upgrade.job.check import EDITED, check
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.journal import Answer
@@ -220,8 +231,8 @@ def _states(taken: list[tuple[Ask, Answer]]) -> dict[str, str]:
 def _open(job: Job, found: list[Ask], id_: str) -> Ask:
     """The open question of that id; :class:`BadInput` says whether it was answered or never asked."""
     done = job.journal.answer(id_)
-    ask = next((ask for ask in found if ask.id == id_), None) or (None if done else unasked_hunk(job, id_))
-    if ask:
+    ask = next((ask for ask in found if ask.id == id_), None)
+    if ask or (not done and (ask := unasked_hunk(job, id_) or edited_finding(job, id_))):
         return ask
     what = f"{id_} was answered already ({done.how}, {done.at})" if done else f"nothing open is called {id_}"
     raise BadInput(
@@ -332,6 +343,11 @@ def _recheck(
         passed = checked.verdict is Verdict.PASS
         parts.append("plan PASS" if passed else f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
+    if accepted := [id_ for id_ in hunks_to_take(job) if job.journal.answer(id_)]:
+        parts.append(f"{len(accepted)} accepted hunks are not in the files yet: `next --run` writes them,")
+        parts[-1] += (
+            f" or now {upgrade('port', '--apply', *(accepted if len(accepted) < 9 else ['ID...'])).short}"
+        )
     return ending(Result(Verdict.PASS, "; ".join(parts), data, brief={}), job, shown)
 
 

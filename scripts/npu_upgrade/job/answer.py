@@ -6,6 +6,7 @@ the problems that kept it from being written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,11 +113,30 @@ def _tidy(job: Job, path: str, before: str, after: str) -> str:
 
 def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
     """Accept, waive or leave something without touching a file."""
+    if ask.stage == PORT and how == "by-hand" and (lacking := _not_written(job, ask)):
+        what = f"none of what it brings is in the files: {', '.join(lacking[:6])}"
+        return Answered(None, [f"{what}; write it first, or --leave or --waive it"])
     if ask.finding and how == "waive":
         _waive_finding(job, ask.finding, note, until or _next_minor(job))
     if ask.stage == PORT:
         set_hunk(job.workspace, ask.id, how, note)
     return Answered(_note(job, ask, how=how, note=note), [])
+
+
+def _not_written(job: Job, ask: Ask) -> list[str]:
+    """The words that a hunk is the first to bring, where the folders of the upgrade's files have none of them."""
+    entry = PortLedger(job.workspace).entries.get(ask.id)
+    if entry is None:
+        return []
+    paths = list(load_plan(job).hashes)
+    folders = {(job.root / path).parent for path in paths}
+    brought = _words(entry.new) - _words(entry.old, *(before_merge(job, path) for path in paths))
+    texts = (path.read_text("utf-8", "replace") for folder in folders for path in folder.glob("*.py"))
+    return [] if brought & _words(*texts) else sorted(brought)
+
+
+def _words(*texts: str) -> set[str]:
+    return {word for text in texts for word in re.findall(r"[A-Za-z_]\w{2,}", text)} - {"self", "cls"}
 
 
 def undo(job: Job, entry: Answer) -> Answered:

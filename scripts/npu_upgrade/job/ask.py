@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from npu_upgrade.code.module import Unit, parse_module
 from npu_upgrade.evidence.chain import Record
@@ -232,6 +233,15 @@ def unasked_hunk(job: Job, id_: str) -> Ask | None:
         return None
     how = (BY_HAND, LEAVE, WAIVE)
     return Ask(PORT, id_, f"a hunk of {entry.unit}", unit=entry.unit, texts={"text": entry.new}, how=how)
+
+
+def edited_finding(job: Job, key: str) -> Ask | None:
+    """A finding of the last audit, in files that were edited since: a reason to leave it still holds."""
+    newest = failed_last(job.records(), "audit")
+    for finding in read_object(job.folder / "audit.json").get("findings", []) if newest else ():
+        if newest and finding.get("state") == "NEW" and finding["key"] == key:
+            return replace(_finding(finding, job, newest.id), how=(WAIVE,))
+    return None
 
 
 def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:

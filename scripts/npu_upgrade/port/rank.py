@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from npu_upgrade.code.flow import conditions
 from npu_upgrade.code.statements import nodes_of
+from npu_upgrade.code.walk import last_name
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.apply import UnplaceableError, Work
 from npu_upgrade.port.driven import TELLING, Upstream
@@ -37,6 +38,8 @@ def rank(
     found = {hunk.id: Ranked(hunk, needs=needs[hunk.id]) for hunk in hunks}
     for ranked in found.values():
         _judge(ranked, hunks, npu, upstream, before)
+        if idle := _calls(ranked.hunk) & new.idle_without_cuda:
+            ranked.lower(3, f"calls {', '.join(sorted(idle))}, which does nothing without torch.cuda")
     _follow_needs(found)
     _wanted_methods(found, npu)
     if _agree(found, Work(list(found.values()), npu, new)):
@@ -115,6 +118,12 @@ def _judge(
         ranked.lower(
             3, f"passed over before: vllm-omni {before.tree.version or before.tree.spec} has it already"
         )
+
+
+def _calls(hunk: Hunk) -> set[str]:
+    """The last names of what the statements that come call."""
+    nodes = (node for key in hunk.added for node in nodes_of(key))
+    return {last_name(node) for node in nodes if isinstance(node, ast.Call)}
 
 
 def _place(hunks: list[Hunk], near: Sequence[Hunk], source: str) -> tuple[Placed, list[Hunk]]:

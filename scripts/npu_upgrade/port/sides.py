@@ -6,9 +6,11 @@ import ast
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from npu_upgrade.code.module import Module, Unit, parse_module
 from npu_upgrade.code.names import Import, all_imports
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.dialect import translate
@@ -18,13 +20,39 @@ from npu_upgrade.sources.tree import SourceTree
 
 @dataclass(frozen=True)
 class GpuSide:
-    """The GPU runner files of one tree, translated; modules by the kind of runner."""
+    """The GPU runner files of one tree, translated; modules by the kind of runner.
+
+    ``paths`` are those of the runner files in the tree.
+    """
 
     tree: SourceTree
     modules: Mapping[str, Module]
+    paths: tuple[str, ...] = ()
 
     def unit(self, kind: str, name: str) -> Unit | None:
         return self.modules[kind].units.get(name)
+
+    @cached_property
+    def idle_without_cuda(self) -> frozenset[str]:
+        """Functions of the modules that the runners import that return where torch.cuda is not available.
+
+        An NPU is such a place: who calls one gets nothing, and no error.
+        """
+        imported = {item.module for path in self.paths for item in all_imports(self.tree.read(path))}
+        paths = {f"{module.replace('.', '/')}.py" for module in imported}
+        texts = [self.tree.read(path) for path in sorted(paths) if self.tree.exists(path)]
+        trees = [parse_module(text).tree for text in texts if "cuda.is_available" in text]
+        nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, Function))
+        return frozenset(node.name for node in nodes if any(map(_leaves_without_cuda, node.body)))
+
+
+def _leaves_without_cuda(node: ast.stmt) -> bool:
+    """Whether a statement ends its function where torch.cuda is not available."""
+    if not isinstance(node, ast.If) or not any(isinstance(one, ast.Return) for one in node.body):
+        return False
+    tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+    alone = not isinstance(node.test, ast.BoolOp) or isinstance(node.test.op, ast.Or)
+    return alone and any(ast.unparse(test) == "not torch.cuda.is_available()" for test in tests)
 
 
 @dataclass(frozen=True)
@@ -46,7 +74,7 @@ def read_gpu_side(tree: SourceTree, side: Downstream) -> GpuSide:
     names = spoken_names(tree, side)
     runners = [runner for runner in side.runners if runner.gpu_path]
     modules = {r.kind: parse_module(translate(read_runner(tree, r.gpu_path).source, names)) for r in runners}
-    return GpuSide(tree, modules)
+    return GpuSide(tree, modules, tuple(dict.fromkeys(runner.gpu_path for runner in runners)))
 
 
 def vllm_base(tree: SourceTree, runners: Sequence[Runner]) -> Import | None:
