@@ -2,12 +2,12 @@
 
 Import first, then the scenarios that the change needs, the cheapest first: in eager mode, with captured
 graphs, and behind `vllm serve`. It stops at the first failure that the matched old pair does not have, and
-the next call repeats only what failed or did not run; --keep-going shows what fails after it too. In a job it
-ends when the files change, and takes what a run of the job that began before has shown; outcomes are kept. Tokens are
-compared in float32 with a reference, the classes that ran are asserted, and changed lines that nothing
-executed are listed. What else the change can touch is named as pending: --rest runs it. The label is
-"emulated dry-run": it shows that Python and operator schemas hold together on the paths taken, and says
-nothing about kernels or speed.
+the next call repeats only what failed or did not run; --keep-going shows what fails after it too. In a job
+it ends when the files change, and takes what a run of the job that began before has shown; outcomes are
+kept. Tokens are compared in float32 with a reference, the classes that ran are asserted, and changed lines
+that nothing executed are listed. What else the change can touch is named as pending: --rest runs it. The
+label is "emulated dry-run": it shows that Python and operator schemas hold together on the paths taken, and
+says nothing about kernels or speed.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
 
 
 def _not_written(job: Job, ask: Ask) -> list[str]:
-    """The words that a hunk is the first to bring, where the folders of the upgrade's files have none of them."""
+    """The words that a hunk is the first to bring, where the folders of the upgrade have none of them."""
     entry = PortLedger(job.workspace).entries.get(ask.id)
     if entry is None:
         return []
