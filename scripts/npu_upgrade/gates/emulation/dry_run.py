@@ -55,7 +55,8 @@ class Played:
         for path, lines in later.executed.items():
             executed.setdefault(path, set()).update(lines)
         reused = {*self.reused, *(key for key in later.reused if key not in self.ran)}
-        return Played(later.ran | dict(self.ran), self.unreached + later.unreached, executed, reused)
+        ran = {**self.ran, **later.ran, **self.ran}
+        return Played(ran, self.unreached + later.unreached, executed, reused)
 
 
 def run(
