@@ -252,6 +252,23 @@ def test_a_base_class_is_worth_no_more_than_the_call_that_sets_it_up(
         assert ("self.init_duplex(" in world.ar.read_text()) is bool(call)
 
 
+@pytest.mark.parametrize(("npu_has", "tier"), [(False, 2), (True, 1)])
+def test_a_base_class_that_the_gpu_side_has_long_used_is_half_of_a_feature(
+    tmp_path: Path, npu_has: bool, tier: int
+) -> None:
+    mixin = "class Duplex:\n    def listen(self, batch):\n        self.heard = batch\n"
+    used = ("        self.send(payload)\n", "        self.listen(batch)\n        self.send(payload)\n")
+    duplex = {"vllm_omni/duplex.py": mixin}
+    gpu = GPU_AR_OLD.replace("(OmniGPUModelRunner)", "(OmniGPUModelRunner, Duplex)").replace(*used)
+    gpu = "from vllm_omni.duplex import Duplex\n" + gpu
+    npu = NPU_AR.replace(*used) if npu_has else NPU_AR
+    world = PortWorld(tmp_path, omni_files(gpu, npu) | duplex, omni_files(gpu, npu) | duplex)
+    base = world.hunks()["ar.NPUARModelRunner"]
+    assert base["tier"] == tier
+    said = ["half of a feature: the GPU side has long used listen of it too"]
+    assert base["reasons"] == (said if tier == 2 else [])
+
+
 def test_out_leaves_the_checkout_alone(world: PortWorld) -> None:
     before = everything(world.omni)
     out = world.root / "out"

@@ -21,6 +21,7 @@ from npu_upgrade.evidence.runs import RESULT
 from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
 from npu_upgrade.job.job import ALL, SAFE, Job
 from npu_upgrade.job.journal import Answer
@@ -38,6 +39,7 @@ ACCEPT: Options = ("--accept", "--note", "WHY")
 WAIVE: Options = ("--waive", "--note", "WHY")
 LEAVE: Options = ("--leave", "--note", "WHY")
 BY_HAND: Options = ("--by-hand", "--note", "WHERE")
+_WHY = 160  # characters of the reasons why a hunk is of a lower tier
 CORRECTED: Options = ("--accept", "--note", "corrected by hand: WHAT")
 
 
@@ -151,7 +153,9 @@ def _hunks(job: Job, answers: list[Answer]) -> Iterator[Ask]:
     for hunk in survey.get("hunks", []):
         if hunk["id"] not in decided:
             path, unit = hunk["path"], hunk["unit"]
-            what = f"the GPU side gained this in {unit} and the NPU side lacks it (tier {hunk['tier']})"
+            why = cut("; ".join(hunk.get("reasons", ())), _WHY)
+            tier = f"tier {hunk['tier']}{f': {why}' if why else ''}"
+            what = f"the GPU side gained this in {unit} and the NPU side lacks it ({tier})"
             needs = ", ".join(hunk.get("needs", ()))
             texts = {"text": hunk.get("text") or ""} | ({"needs": needs} if needs else {})
             how = (("--accept",), BY_HAND, LEAVE, WAIVE)

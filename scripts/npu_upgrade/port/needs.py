@@ -86,9 +86,25 @@ def find_needs(hunks: Sequence[Hunk], npu: NpuSide) -> dict[str, Needs]:
 
 def _initialised(base: Hunk, npu: NpuSide) -> set[str]:
     """What of a base class the GPU runner's ``__init__`` reads and the NPU runner's does not."""
+    return _read_in("__init__", base, npu)
+
+
+def used_besides(base: Hunk, hunks: Sequence[Hunk], npu: NpuSide) -> set[str]:
+    """What of a base class the GPU runner's methods read, and neither the NPU runner's nor any hunk does.
+
+    The GPU side has used it for longer than the list goes back: with the base alone half of it would come.
+    """
     runner = base.runner
-    gpu = parse_module(npu.gpu_texts[runner.gpu_path]).units.get(f"{runner.gpu_class}.__init__")
-    own = npu.modules[runner.kind].units.get(f"{runner.class_name}.__init__")
+    units = parse_module(npu.gpu_texts[runner.gpu_path]).units.values()
+    methods = {one.name for one in units if one.owner == runner.gpu_class} - {"__init__"}
+    read = set().union(*(_read_in(name, base, npu) for name in methods))
+    return read.difference(*(uses(hunk).reads for hunk in hunks if hunk.runner == runner))
+
+
+def _read_in(method: str, base: Hunk, npu: NpuSide) -> set[str]:
+    runner = base.runner
+    gpu = parse_module(npu.gpu_texts[runner.gpu_path]).units.get(f"{runner.gpu_class}.{method}")
+    own = npu.modules[runner.kind].units.get(f"{runner.class_name}.{method}")
     there, here = (uses(Hunk("change", runner, "", (), tuple(statements(unit)))).reads for unit in (gpu, own))
     return provided(base, npu) & (there - here)
 

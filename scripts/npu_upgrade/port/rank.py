@@ -17,7 +17,7 @@ from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.apply import UnplaceableError, Work
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.needs import Ranked, closure, find_needs, uses
+from npu_upgrade.port.needs import Ranked, closure, find_needs, used_besides, uses
 from npu_upgrade.port.npu_side import NpuSide, own_keys
 from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.safe import attributes_of
@@ -114,6 +114,8 @@ def _judge(
             ranked.lower(3, placed.reason)
         elif ranked.followed < FOLLOWED:
             ranked.lower(2, "the NPU side does not follow the GPU side here")
+    elif hunk.kind == "base" and (besides := sorted(used_besides(hunk, hunks, npu))):
+        ranked.lower(2, f"half of a feature: the GPU side has long used {', '.join(besides)} of it too")
     elif hunk.kind == "method" and before and before.unit(hunk.runner.kind, hunk.unit):
         ranked.lower(
             3, f"passed over before: vllm-omni {before.tree.version or before.tree.spec} has it already"
