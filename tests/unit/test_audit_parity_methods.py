@@ -306,6 +306,23 @@ def test_a_step_for_kernels_of_cuda_is_no_finding(tmp_path):
     assert told(world, "parity-hooks") == []
 
 
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_step_that_is_idle_without_cuda_is_no_finding(tmp_path, idle):
+    leaves = "        if not torch.cuda.is_available():\n            return\n" if idle else ""
+    cache = f"import torch\n\nclass Cache:\n    def start_copy(self, x):\n{leaves}        x.copy()\n"
+    gpu_base = "def load(self):\n    self.cache = Cache()\n"
+    gpu = "def step(self, x):\n    self.cache.start_copy(x)\n    return x\n"
+    world = runners(
+        tmp_path,
+        gpu_base=gpu_base,
+        gpu=gpu,
+        npu="def step(self, x):\n    return x\n",
+        head="from vllm_omni.cache import Cache\n",
+        more={"vllm_omni/cache.py": cache},
+    )
+    assert told(world, "parity-hooks") == ([] if idle else [("NPUARModelRunner", "cache.start_copy in step")])
+
+
 def test_vllm_ascend_itself_is_held_against_vllm(tmp_path):
     vllm = """
         class GPUModelRunner:

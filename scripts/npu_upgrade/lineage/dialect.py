@@ -11,7 +11,11 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import all_imports
+from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.sources.tree import SourceTree
 
 NAMES = {
     "CUDAGraphWrapper": "ACLGraphWrapper",
@@ -133,3 +137,28 @@ def _is_code(line: str, column: int, row: int, strings: Sequence[ast.expr]) -> b
         return any(start <= place < end for start, end in ends)
 
     return not in_string(column) and all(in_string(at.start()) for at in re.finditer("#", line[:column]))
+
+
+def idle_without_cuda(tree: SourceTree, paths: Iterable[str]) -> frozenset[str]:
+    """Functions of the modules that these files import that return where torch.cuda is not available.
+
+    An NPU is such a place: whoever calls one gets nothing, and no error.
+    """
+    imported = {item.module for path in paths for item in all_imports(tree.read(path))}
+    modules = sorted(f"{module.replace('.', '/')}.py" for module in imported)
+    texts = [tree.read(path) for path in modules if tree.exists(path)]
+    nodes = (node for text in texts if "cuda.is_available" in text for node in walk(parse_module(text).tree))
+    return frozenset(
+        node.name
+        for node in nodes
+        if isinstance(node, Function) and any(map(_leaves_without_cuda, node.body))
+    )
+
+
+def _leaves_without_cuda(node: ast.stmt) -> bool:
+    """Whether a statement ends its function where torch.cuda is not available."""
+    if not isinstance(node, ast.If) or not any(isinstance(one, ast.Return) for one in node.body):
+        return False
+    test = node.test
+    ways = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
+    return any(ast.unparse(way) == "not torch.cuda.is_available()" for way in ways)

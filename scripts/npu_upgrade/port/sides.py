@@ -10,10 +10,9 @@ from functools import cached_property
 
 from npu_upgrade.code.module import Module, Unit, parse_module
 from npu_upgrade.code.names import Import, all_imports
-from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.lineage.dialect import translate
+from npu_upgrade.lineage.dialect import idle_without_cuda, translate
 from npu_upgrade.lineage.downstream import Downstream, Runner, read_runner
 from npu_upgrade.sources.tree import SourceTree
 
@@ -34,25 +33,8 @@ class GpuSide:
 
     @cached_property
     def idle_without_cuda(self) -> frozenset[str]:
-        """Functions of the modules that the runners import that return where torch.cuda is not available.
-
-        An NPU is such a place: who calls one gets nothing, and no error.
-        """
-        imported = {item.module for path in self.paths for item in all_imports(self.tree.read(path))}
-        paths = {f"{module.replace('.', '/')}.py" for module in imported}
-        texts = [self.tree.read(path) for path in sorted(paths) if self.tree.exists(path)]
-        trees = [parse_module(text).tree for text in texts if "cuda.is_available" in text]
-        nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, Function))
-        return frozenset(node.name for node in nodes if any(map(_leaves_without_cuda, node.body)))
-
-
-def _leaves_without_cuda(node: ast.stmt) -> bool:
-    """Whether a statement ends its function where torch.cuda is not available."""
-    if not isinstance(node, ast.If) or not any(isinstance(one, ast.Return) for one in node.body):
-        return False
-    tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
-    alone = not isinstance(node.test, ast.BoolOp) or isinstance(node.test.op, ast.Or)
-    return alone and any(ast.unparse(test) == "not torch.cuda.is_available()" for test in tests)
+        """Functions of the modules that the runners import that do nothing on an NPU."""
+        return idle_without_cuda(self.tree, self.paths)
 
 
 @dataclass(frozen=True)

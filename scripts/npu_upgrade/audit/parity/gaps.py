@@ -19,7 +19,7 @@ from npu_upgrade.audit.world import Pair, World, on_npu_side
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.ground.tables import shortened
-from npu_upgrade.lineage.dialect import is_device_bound, speaks_of_kernels
+from npu_upgrade.lineage.dialect import idle_without_cuda, is_device_bound, speaks_of_kernels
 from npu_upgrade.lineage.downstream import class_names_in
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import (
@@ -232,12 +232,18 @@ class Parity:
             yield from (fact for fact in facts.named if fact.key not in facts.of)
 
     def _is_for_device(self, fact: Fact) -> bool:
-        """Whether it is for CUDA, or does nothing but call functions that are."""
-        if is_device_bound(fact.name):
+        """Whether it is for CUDA, idle without it, or does nothing but call functions that are for it."""
+        if is_device_bound(fact.name) or fact.name.rpartition(".")[2] in self._idle:
             return True
         method = self.pair.gpu_side.own.get(fact.name) if fact.kind == METHOD else None
         symbols = facts_of(method.owner.file, method.node).symbols if method else ()
         return bool(symbols) and all(speaks_of_kernels(text_of(symbol.node)) for symbol in symbols)
+
+    @cached_property
+    def _idle(self) -> frozenset[str]:
+        omni = self.world.triple.omni
+        files = {cls.file.path for cls in self.pair.gpu.mro if cls.project == _OMNI}
+        return idle_without_cuda(omni, files) if omni else frozenset()
 
     def _matters(self, fact: Fact, gpu: Method) -> bool:
         if fact.kind == METHOD:
