@@ -165,10 +165,19 @@ def _units(text: str) -> dict[str, str]:
 
 
 def _fences(text: str) -> dict[str, int]:
-    units = _units(text)
-    return {
-        name: sum(is_fence(line.strip()) for line in source.split("\n")) for name, source in units.items()
-    }
+    """The markers of each unit, those below its last statement in its own indentation among them."""
+    try:
+        units = parse_module(text).units
+    except SyntaxError:
+        return {}
+    lines, found = text.split("\n"), {}
+    for name, unit in units.items():
+        indent = len(lines[unit.start]) - len(lines[unit.start].lstrip())
+        end = unit.end
+        while end < len(lines) and lines[end].startswith(" " * (indent + 1)):
+            end += 1
+        found[name] = sum(is_fence(line.strip()) for line in lines[unit.start : end])
+    return found
 
 
 def runner_files(workspace: Workspace, task: Task) -> list[str]:

@@ -117,6 +117,13 @@ def test_one_marker_less_loses_points(world: World) -> None:
     assert scores(world)["markers"] < 0.9
 
 
+def test_a_marker_below_the_last_statement_belongs_to_its_method() -> None:
+    fence = "# ------- Omni-new -------"
+    text = f"class A:\n    def f(self):\n        {fence}\n        return 1\n        {fence}\n"
+    text += f"\n    {fence}\n    def g(self):\n        return 2\n"
+    assert runners._fences(text) == {"A.f": 2, "A.g": 0}
+
+
 def test_an_undefined_name_loses_points(world: World) -> None:
     path = world.omni / BASE
     path.write_text(path.read_text().replace("self.talk(state)", "self.talk(statz)"))
