@@ -20,7 +20,10 @@ from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.job.journal import Answer
+from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.stages import next_step
+from npu_upgrade.job.stops import find_stop
 from npu_upgrade.job.upgrade import walk
 from npu_upgrade.sources.tree import SourceTree
 
@@ -419,6 +422,22 @@ def test_files_that_change_meanwhile_are_not_judged(machine, upgrade, run, monke
     assert "changed while gate emulate judged them" in json.dumps(result)
     assert not machine.played
     assert next_step(walk(upgrade.job)).stop is None  # the same call judges what the files are now
+
+
+@pytest.mark.parametrize(("stage", "tried"), [("port", False), ("finding", True), ("", True)])
+def test_a_failure_that_nobody_tried_to_correct_needs_no_person(machine, upgrade, run, stage, tried):
+    """It was found while something else was asked, whose answers changed the files."""
+    machine.fails = {"eager generation": "TypeError: step() takes 2"}
+    for number in range(2):
+        assert run()[0] == 1
+        if number == 0:
+            evidence = newest(upgrade).id if stage == "finding" else ""
+            if stage:
+                upgrade.job.journal.add(Answer, id="port-1", how="accept", stage=stage, evidence=evidence)
+            write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+            cli.main("upgrade.py", "", ["plan"], ["plan"])
+    stop = find_stop(upgrade.job, load_plan(upgrade.job), upgrade.job.ledger().records)
+    assert (stop is not None and stop.rule == "unchanged") is tried
 
 
 class Other:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npu_upgrade.code.conflict_text import MarkedConflict, answers
+from npu_upgrade.code.conflict_text import MarkedConflict
+from npu_upgrade.code.conflict_text import answers as answered
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements, statements_of
 from npu_upgrade.evidence.chain import Record
@@ -93,7 +94,7 @@ def disputed(text: str, path: str) -> list[tuple[str, float, int]]:
     if not by_method:
         return []
     try:
-        units = parse_module(answers(text)[1].text).units
+        units = parse_module(answered(text)[1].text).units
         whole = {name: len(split_statements(units[name].source)) for name in by_method if name in units}
     except (SyntaxError, BadInput):
         return []
@@ -109,15 +110,19 @@ def _count(conflict: MarkedConflict) -> int:
 
 def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | None:
     went_on = max((entry.at for entry in journal.of(Continued)), default="")
-    # an answer to what another gate asked runs the plan, too: that is no try to pass it
-    elsewhere = [one.at for one in journal.of(Answer) if gate == PLAN and one.stage in (FINDING, PORT)]
+    # an answer to what another gate asked runs this one again, too: that is no try to pass it
+    own = {record.id for record in records if record.gate == gate}
+    answers = [one for one in journal.of(Answer) if one.stage in (FINDING, PORT)]
+    elsewhere = [one.at for one in answers if one.evidence not in own]
+    tries = [one.at for one in answers if one.evidence in own]
     runs: list[Record] = []
     before = ""
     for record in records:
         if record.gate != gate or record.started <= went_on:
             continue
         since, before = before, record.started
-        if record.verdict == "FAIL" and any(since <= at <= record.started for at in elsewhere):
+        between = [at for at in (*elsewhere, *tries) if since <= at <= record.started]
+        if record.verdict == "FAIL" and between and not set(between) & set(tries):
             continue
         if record.verdict == "PASS":
             runs = []
