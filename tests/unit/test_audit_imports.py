@@ -210,6 +210,28 @@ else:
     assert imported("1.4.0") == {"b"}
 
 
+def test_a_name_for_a_condition_on_the_version_is_one_too() -> None:
+    text = """
+SUPPORTED = not vllm_version_is("1.2.0")
+TWICE = vllm_version_is("1.2.0")
+TWICE = True
+if SUPPORTED:
+    import a
+if TWICE and ready:
+    import b
+def late():
+    if SUPPORTED and ready:
+        import c
+"""
+
+    def imported(version: str) -> set[str]:
+        live = live_statements(without_dead(ast.parse(text), Version(version)), lambda node: True)
+        return {node.names[0].name for one in live if isinstance(node := one.node, ast.Import)}
+
+    assert imported("1.2.0") == {"b"}
+    assert imported("1.3.0") == {"a", "b", "c"}
+
+
 @given(
     st.recursive(
         st.sampled_from(["vllm_version_is('1.0')", "vllm_version_is('2.0')"]),

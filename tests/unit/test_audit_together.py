@@ -67,6 +67,20 @@ def test_what_is_guarded_or_waits_for_a_call_is_no_reason(tmp_path: Path) -> Non
     assert fails(tmp_path, {"vllm_ascend/patch/p.py": guarded + late}, LATER) == []
 
 
+CHOSEN = "def load(v2):\n    if v2:\n        from vllm_ascend.patch import p\n    else:\n        import vllm_ascend\n"
+
+
+@pytest.mark.parametrize(("path", "reached"), [("worker/model_runner_v1.py", False), ("platform.py", True)])
+def test_a_branch_of_a_function_counts_where_a_root_dispatches(
+    tmp_path: Path, path: str, reached: bool
+) -> None:
+    runner = {"vllm_ascend/worker/model_runner_v1.py": "from vllm.v1 import R\n"}
+    paths = "RUNNER = 'vllm_ascend.worker.model_runner_v1.NPUModelRunner'\n"
+    files = runner | {"vllm_ascend/platform.py": paths}
+    files[f"vllm_ascend/{path}"] += CHOSEN
+    assert fails(tmp_path, files, LATER) == (["vllm_ascend/patch/p.py vllm.ops.add"] if reached else [])
+
+
 def test_the_downstream_is_judged_by_its_main_side(tmp_path: Path) -> None:
     ascend, vllm = tree(tmp_path / "ascend", ASCEND), tree(tmp_path / "vllm", VLLM)
     files = runner_files("    def run(self):\n        from vllm_ascend.gone import x\n")

@@ -2,6 +2,8 @@
 
 Only imports are looked at, and only in the modules that are reached from the roots of a package, and its
 entry points: by imports, in functions too, and by the dotted paths in strings by which vLLM loads classes.
+In a branch of a function only the roots and entry points themselves count: they dispatch, what is deeper
+depends on an option or a model.
 """
 
 from __future__ import annotations
@@ -210,10 +212,12 @@ def _reached(world: World) -> Iterator[FileImports]:
     entered = [program.module(name) for name in entry_points(world)]
     waiting = [file for file in (*map(program.file, roots), *entered) if file]
     seen = {file.path for file in waiting}
+    dispatching = set(seen)
     while waiting:
         one = FileImports(waiting.pop(), world)
         yield one
-        names = (name for name in one.loads() if name.partition(".")[0] == package)
+        loads = one.loads(branches=one.file.path in dispatching)
+        names = (name for name in loads if name.partition(".")[0] == package)
         for part in (
             part for name in names for part in itertools.accumulate(name.split("."), "{}.{}".format)
         ):

@@ -124,6 +124,8 @@ def run(args: argparse.Namespace) -> Result:
     command = merging(omni.tree.spec, ascend.tree.spec) if omni.tree and ascend.tree and sure else None
     if verdict is Verdict.FAIL and omni.tree and ascend.tree:
         data["question"], command = _question(together, ascend.tree, omni.tree)
+        going_on = merging(omni.tree.spec, ascend.tree.spec).short
+        data["question"]["confirmed"] = f"{going_on}, then upgrade.py next --continue --note WHO"
     data = msgspec.to_builtins(data)
     result = Result(verdict, summary, data, render(data), command, _brief(data))
     with contextlib.suppress(BadInput):  # a cache that cannot be written

@@ -24,12 +24,14 @@ _TESTS = {"hasattr", "find_spec"}
 class Live:
     """One statement; ``scope`` is the function or class around it (``Class.method``), or empty.
 
-    ``typing_only`` marks what stands under ``if TYPE_CHECKING:``.
+    ``typing_only`` marks what stands under ``if TYPE_CHECKING:``, ``conditional`` what stands in a branch of
+    the function around it.
     """
 
     node: ast.AST
     scope: str = ""
     typing_only: bool = False
+    conditional: bool = False
 
     def expressions(self) -> Iterator[ast.AST]:
         """All nodes of the statement's own expressions, without the statements inside it."""
@@ -58,7 +60,7 @@ class _Walk:
         yield place
         if isinstance(node, _SCOPES):
             scope = f"{place.scope}.{node.name}" if place.scope else node.name
-            yield from self.visit(node.body, replace(place, scope=scope))
+            yield from self.visit(node.body, replace(place, scope=scope, conditional=False))
         elif isinstance(node, ast.If):
             yield from self._branches(node, place)
         elif isinstance(node, ast.Try):
@@ -68,6 +70,7 @@ class _Walk:
             yield from self.visit(inner, place)
 
     def _branches(self, node: ast.If, place: Live) -> Iterator[Live]:
+        place = replace(place, conditional=True)
         if is_typing_guard(node):
             yield from self.visit(node.body, replace(place, typing_only=True))
         elif not _asks_first(node.test):

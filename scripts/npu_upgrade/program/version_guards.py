@@ -10,7 +10,8 @@ import ast
 import copy
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ _OPERATORS: dict[type[ast.cmpop], Callable[[Version, Version], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_NOTHING: Mapping[str, bool] = {}
 _VERSIONS = ("{}.__version__", "{}_version", "__{}_version__", "{}_ver", "version('{}')")
 """How the installed version of a package is written."""
 
@@ -69,9 +71,12 @@ def guard_of(node: ast.expr, package: str = "vllm") -> Guard | None:
     return Guard(node, named, compares)
 
 
-def evaluate(test: ast.expr, vllm: Version) -> bool | None:
-    """What a condition comes to with this vLLM; None where it asks for anything else too."""
-    return composed(test, lambda node: _holds(node, vllm))
+def evaluate(test: ast.expr, vllm: Version, known: Mapping[str, bool] = _NOTHING) -> bool | None:
+    """What a condition comes to with this vLLM; None where it asks for anything else too.
+
+    ``known`` are names that stand for conditions that were evaluated.
+    """
+    return composed(test, lambda node: _holds(node, vllm, known))
 
 
 def composed(test: ast.expr, holds: Callable[[ast.expr], bool | None]) -> bool | None:
@@ -88,7 +93,9 @@ def composed(test: ast.expr, holds: Callable[[ast.expr], bool | None]) -> bool |
     return holds(test)
 
 
-def _holds(node: ast.expr, vllm: Version) -> bool | None:
+def _holds(node: ast.expr, vllm: Version, known: Mapping[str, bool]) -> bool | None:
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
     guard = guard_of(node)
     return guard.holds(vllm) if guard else None
 
@@ -152,20 +159,37 @@ def without_dead(tree: Node, vllm: Version) -> Node:
 
     What stays is shared with the tree given.
     """
-    return _pruned(tree, vllm) if any(_is_decided(node, vllm) for node in walk(tree)) else tree
+    known = _constants(tree, vllm)
+    return _pruned(tree, vllm, known) if any(_is_decided(node, vllm, known) for node in walk(tree)) else tree
 
 
-def _is_decided(node: ast.AST, vllm: Version) -> bool:
+def _constants(tree: ast.AST, vllm: Version) -> dict[str, bool]:
+    """The names that a module binds once, to a condition on vLLM's version, and what that comes to."""
+    assigned = [node for node in getattr(tree, "body", ()) if isinstance(node, ast.Assign)]
+    found: dict[str, bool] = {}
+    for node in assigned:
+        target, outcome = node.targets[0], evaluate(node.value, vllm)
+        if outcome is not None and isinstance(target, ast.Name) and len(node.targets) == 1:
+            found[target.id] = outcome
+    if not found:
+        return {}
+    stored = Counter(
+        node.id for node in walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    return {name: outcome for name, outcome in found.items() if stored[name] == 1}
+
+
+def _is_decided(node: ast.AST, vllm: Version, known: Mapping[str, bool]) -> bool:
     if isinstance(node, (ast.If, ast.IfExp)):
-        return evaluate(node.test, vllm) is not None
-    return isinstance(node, ast.BoolOp) and any(evaluate(one, vllm) is not None for one in node.values)
+        return evaluate(node.test, vllm, known) is not None
+    return isinstance(node, ast.BoolOp) and any(evaluate(one, vllm, known) is not None for one in node.values)
 
 
-def _pruned(tree: Node, vllm: Version) -> Node:
+def _pruned(tree: Node, vllm: Version, known: Mapping[str, bool]) -> Node:
     changed: dict[str, Any] = {}
     for name, value in ast.iter_fields(tree):
         block = value if isinstance(value, list) else [value]
-        alive = [one for node in block for one in _alive(node, vllm)]
+        alive = [one for node in block for one in _alive(node, vllm, known)]
         if list(map(id, alive)) != list(map(id, block)):
             empty = [ast.copy_location(ast.Pass(), block[0])] if name == "body" else []
             changed[name] = alive or empty if isinstance(value, list) else alive[0]
@@ -177,16 +201,15 @@ def _pruned(tree: Node, vllm: Version) -> Node:
     return pruned
 
 
-def _alive(node: Any, vllm: Version) -> list[Any]:
+def _alive(node: Any, vllm: Version, known: Mapping[str, bool]) -> list[Any]:
     """What of one node may run: of a branch on vLLM's version, what it comes to."""
-    if isinstance(node, (ast.If, ast.IfExp)) and (outcome := evaluate(node.test, vllm)) is not None:
+    if isinstance(node, (ast.If, ast.IfExp)) and (outcome := evaluate(node.test, vllm, known)) is not None:
         taken = node.body if outcome else node.orelse
-        return [
-            one for inner in (taken if isinstance(taken, list) else [taken]) for one in _alive(inner, vllm)
-        ]
+        inner = taken if isinstance(taken, list) else [taken]
+        return [one for part in inner for one in _alive(part, vllm, known)]
     if isinstance(node, ast.BoolOp):
         decides = isinstance(node.op, ast.Or)
-        places = (place for place, one in enumerate(node.values, 1) if evaluate(one, vllm) is decides)
+        places = (place for place, one in enumerate(node.values, 1) if evaluate(one, vllm, known) is decides)
         if (end := next(places, len(node.values))) < len(node.values):
             node = ast.copy_location(ast.BoolOp(node.op, node.values[:end]), node)
-    return [_pruned(node, vllm) if isinstance(node, ast.AST) else node]
+    return [_pruned(node, vllm, known) if isinstance(node, ast.AST) else node]

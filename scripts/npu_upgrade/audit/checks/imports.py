@@ -96,10 +96,14 @@ class FileImports:
             if isinstance(live.node, (ast.Import, ast.ImportFrom)):
                 yield from self._imports(live.node, live)
 
-    def loads(self) -> Iterator[str]:
-        """The modules that its imports name, with what they take from them, and its dotted paths."""
+    def loads(self, *, branches: bool) -> Iterator[str]:
+        """The modules that its imports name, with what they take from them, and its dotted paths.
+
+        ``branches`` has those in a branch of a function too, which not every user reaches.
+        """
         for live in self.live:
-            if isinstance(live.node, (ast.Import, ast.ImportFrom)) and not live.typing_only:
+            left_out = live.conditional and _in_function(live, self.file) and not branches
+            if isinstance(live.node, (ast.Import, ast.ImportFrom)) and not live.typing_only and not left_out:
                 yield from (f"{item.module}.{item.name}" for item in self._items(live.node))
         yield from (str(node.value).replace(":", ".") for node in self.file.nodes if self._is_path(node))
 
