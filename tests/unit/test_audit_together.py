@@ -67,7 +67,7 @@ def test_what_is_guarded_or_waits_for_a_call_is_no_reason(tmp_path: Path) -> Non
     assert fails(tmp_path, {"vllm_ascend/patch/p.py": guarded + late}, LATER) == []
 
 
-CHOSEN = "def load(v2):\n    if v2:\n        from vllm_ascend.patch import p\n    else:\n        import vllm_ascend\n"
+CHOSEN = "def load(v2):\n    if v2:\n        from vllm_ascend.patch import p\n        p.run()\n"
 
 
 @pytest.mark.parametrize(("path", "reached"), [("worker/model_runner_v1.py", False), ("platform.py", True)])
