@@ -102,7 +102,6 @@ def run(args: argparse.Namespace) -> Result:
         of_omni |= _tracked(omni.tree if args.omni else None, clones.get("vllm-ascend"))
     together = _together(args.vllm, ascend.tree, omni.tree) if ascend.tree else []
     data = {
-        "releases": {name: discovery.releases_section(answer, args.pre) for name, answer in answers.items()},
         "ascend": {"spec": ascend.spec, "identity": ascend.identity, "why": ascend.why},
         "pair": asdict(pair) | {"pins": pins},
         "together": [one.as_json() for one in together],
@@ -113,6 +112,7 @@ def run(args: argparse.Namespace) -> Result:
         },
         "omni": of_omni,
         "notes": discovery.notes(pair, omni.tree, of_omni.get("unpublished", []), packages, pins),
+        "releases": {name: discovery.releases_section(answer, args.pre) for name, answer in answers.items()},
     }
     if (ran := of_omni.get("ran_as")) and (label := of_omni["tracked"].get("label")):
         told = (
