@@ -110,6 +110,9 @@ def told(folder: Path, line: str) -> list[str]:
         ("cranes.hoist_old = fits", "unread-name"),
         ("cranes.Crane.lift = lift_by_hook", "lacking"),
         ("cranes.Crane.weigh = weigh", "plain-for-static"),
+        ("crane = cranes.Crane\n    crane.swing = swing", "caller"),
+        ("def inner(self, load): return self.winch\n    cranes.Crane.lift = inner", "lacking"),
+        ("def inner(self): self.rope = self.winch\n    cranes.Crane.__init__ = inner", "lacking"),
     ],
 )
 def test_a_replacement_that_does_not_fit_is_found(tmp_path: Path, line: str, kind: str) -> None:
@@ -125,6 +128,9 @@ def test_a_replacement_that_does_not_fit_is_found(tmp_path: Path, line: str, kin
         "cranes.Crane.lift = lift",
         "cranes.Crane.weigh = staticmethod(weigh)",
         "cranes.marked = True; print(cranes.marked)",
+        "crane = cranes.Crane\n    crane.swing = swing_any",
+        "crane = print\n    crane = cranes.Crane\n    crane.swing = swing",
+        "def inner(self, load): return self.rope\n    cranes.Crane.lift = inner",
     ],
 )
 def test_a_replacement_that_fits_is_silent(tmp_path: Path, line: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import forgets, is_stub
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, misfits, not_taken, signature
-from npu_upgrade.code.walk import last_name
+from npu_upgrade.code.walk import dotted, last_name
 from npu_upgrade.program.absent import never_had
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import files_with, patch_target
@@ -87,6 +88,7 @@ def _judged(patch: Patch, world: World, resolver: Resolver) -> Iterator[Finding]
 def _patches(file: File, world: World) -> Iterator[Patch]:
     """The names that a file sets on modules and classes of the trees."""
     reader = FileImports(file, world)
+    aliases = _aliases(file)
     for node in file.nodes:
         if isinstance(node, ast.Assign):
             targets = [t for t in node.targets if isinstance(t, ast.Attribute)]
@@ -96,10 +98,23 @@ def _patches(file: File, world: World) -> Iterator[Patch]:
         else:
             continue
         for target, value in pairs:
-            found = patch_target(target)
-            owners = reader.owners(*found) if found else []
-            if found and len(set(owners)) == 1:
-                yield from _patch(file, target, value, owners[0], found[1], world)
+            if not (found := patch_target(target)):
+                continue
+            expr, name = found
+            expr = aliases.get(expr.id, expr) if isinstance(expr, ast.Name) else expr
+            owners = reader.owners(expr, "" if name.startswith("__") else name)
+            if len(set(owners)) == 1:
+                yield from _patch(file, target, value, owners[0], name, world)
+
+
+def _aliases(file: File) -> dict[str, ast.expr]:
+    """The names that a file binds once, to a name or an attribute of something."""
+    stored = Counter(
+        node.id for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    assigned = (node for node in file.nodes if isinstance(node, ast.Assign) and len(node.targets) == 1)
+    pairs = ((node.targets[0], node.value) for node in assigned if dotted(node.value))
+    return {one.id: value for one, value in pairs if isinstance(one, ast.Name) and stored[one.id] == 1}
 
 
 def _patch(
@@ -125,6 +140,9 @@ def _function(value: ast.expr, file: File) -> tuple[Function | None, set[str]]:
     symbol = file.resolve(value) if isinstance(value, (ast.Name, ast.Attribute)) else None
     if isinstance(symbol, FunctionSymbol):
         return symbol.node, decorators(symbol.node) & _KINDS
+    if isinstance(value, ast.Name) and not (value.id in file.imports or value.id in file.classes):
+        inner = [node for node in file.nodes if isinstance(node, Function) and node.name == value.id]
+        return (inner[0], decorators(inner[0]) & _KINDS) if len(inner) == 1 else (None, set())
     owner = file.resolve(value.value) if isinstance(value, ast.Attribute) else None
     method = (
         owner.lookup(value.attr)
