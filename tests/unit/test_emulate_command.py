@@ -561,10 +561,20 @@ def test_a_run_that_nobody_waits_for_is_no_stage_at_work(machine, upgrade, run, 
     assert newest(upgrade).verdict == "PASS"
 
 
-def test_a_failure_of_what_is_needed_ends_the_rest_too(machine, upgrade, run):
-    machine.fails = {"eager generation": "TypeError: step() takes 2"}
+@pytest.mark.parametrize("waited_for", [True, False])
+def test_a_failure_of_what_is_needed_ends_the_rest_that_somebody_waits_for(
+    machine, upgrade, run, monkeypatch, waited_for
+):
+    if not waited_for:
+        monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
+        monkeypatch.setattr(os, "nice", lambda by: by)
+    machine.fails = {"eager generation": "TypeError: step() takes 2", "eager talker": "KeyError: 'tide'"}
     assert run("--rest")[0] == 1
-    assert machine.played == ["import", "eager ar", "eager generation"]
+    began = ["import", "eager ar", "eager generation"]
+    rest = ["graph ar", "eager talker", "graph talker"]
+    assert machine.played == (began if waited_for else began + rest)
+    failing = ["eager generation"] if waited_for else ["eager generation", "eager talker"]
+    assert newest(upgrade).data["failing"] == failing
 
 
 def test_what_runs_in_the_background_names_what_to_do_meanwhile(upgrade, run, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sources_kit import write_tree
+from sources_kit import git, write_tree
 
 from npu_upgrade.merge.pinned import Move, pin_items, pinned_in, repinned
 from npu_upgrade.sources.tree import open_source
@@ -83,3 +83,15 @@ def test_one_question_for_each_file(tmp_path: Path) -> None:
     assert (item.kind, item.path, item.blocking) == ("pin", "a.sh", False)
     text = (tmp_path / "a.sh").read_text()
     assert repinned(text, item.changes) == text.replace("1.2.0", "1.3.0")
+
+
+def test_what_git_ignores_is_left_alone(tmp_path: Path) -> None:
+    def places() -> set[str]:
+        return {one.path for one in pinned_in(open_source(f"dir:{tmp_path}"), MOVES)}
+
+    pin = "ARG CORE_TAG=v1.2.0\n"
+    write_tree(tmp_path, {"ship/__init__.py": "", "Dockerfile": pin, "skill/Dockerfile": pin})
+    assert places() == {"Dockerfile", "skill/Dockerfile"}
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitignore").write_text("skill/\n")
+    assert places() == {"Dockerfile"}

@@ -341,11 +341,15 @@ class _Playing:
         """What the runs show that are needed; then, where it is asked for, with all the others."""
         asked = self._asked
         say(f"the new pair: {named(asked.triple)}")
-        played = self._run(asked.choice.needed, "new", to_its_end=asked.keep_going)
-        found = self._judged(played, asked.choice.pending)
+        needed, pending = asked.choice.needed, asked.choice.pending
+        played = self._run(needed, "new", to_its_end=asked.keep_going)
+        found = self._judged(played, pending)
         yield found
-        if asked.rest and asked.choice.pending and (found.verdict != Verdict.FAIL or asked.keep_going):
-            yield self._judged(played.with_more(self._run(asked.choice.pending, "rest", to_its_end=True)), ())
+        # behind all that somebody waits for, a failure is no reason to keep the others unknown
+        goes_on = found.verdict != Verdict.FAIL or asked.keep_going or _BEHIND in os.environ
+        left = [(tier, one) for tier, one in (*needed, *pending) if (tier, one.name) not in played.ran]
+        if asked.rest and left and goes_on and played.outcomes[0].state == PASS:
+            yield self._judged(played.with_more(self._run(left, "rest", to_its_end=True)), ())
 
     def _run(self, wanted: Wanted, folder: str, *, to_its_end: bool) -> Played:
         job = self._asked.job

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from packaging.version import InvalidVersion, Version
 
+from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
@@ -116,11 +117,20 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
     if ask.stage == PORT and how == "by-hand" and (lacking := _not_written(job, ask)):
         what = f"none of what it brings is in the files: {', '.join(lacking[:6])}"
         return Answered(None, [f"{what}; write it first, or --leave or --waive it"])
+    if ask.stage == FINDING and how == "accept" and not _corrected(job, ask):
+        return Answered(None, ["nothing was corrected since it was found: correct it, or --waive it"])
     if ask.finding and how == "waive":
         _waive_finding(job, ask.finding, note, until or _next_minor(job))
     if ask.stage == PORT:
         set_hunk(job.workspace, ask.id, how, note)
     return Answered(_note(job, ask, how=how, note=note), [])
+
+
+def _corrected(job: Job, ask: Ask) -> bool:
+    """Whether a file was changed since the gate that found it: by hand, or by an answer to the same gate."""
+    record = next((one for one in job.records() if one.id == ask.evidence), None)
+    changed = record and any(file_digest(job.root / p) != d for p, d in record.subject.files.items())
+    return record is None or bool(changed)
 
 
 def _not_written(job: Job, ask: Ask) -> list[str]:

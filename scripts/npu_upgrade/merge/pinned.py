@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.lineage.items import Change, Item, item_id
+from npu_upgrade.sources.checkout import open_checkout
 from npu_upgrade.sources.tree import SourceTree
 
 PIN = "pin"
@@ -68,6 +70,8 @@ class Pinned:
 def pinned_in(tree: SourceTree, moves: Sequence[Move]) -> list[Pinned]:
     """The lines of all files but Python that pin an old version of one of the projects."""
     paths = [path for path in tree.list() if not path.endswith(".py") and _suffix(path) not in _TRANSLATIONS]
+    ignored = _ignored(tree.root)
+    paths = [path for path in paths if not path.startswith(ignored)]
     found: list[Pinned] = []
     for path, data in tree.contents(paths).items():
         if len(data) <= _LARGEST and any(old.encode() in data for move in moves for old in move.old):
@@ -76,6 +80,17 @@ def pinned_in(tree: SourceTree, moves: Sequence[Move]) -> list[Pinned]:
             except UnicodeDecodeError:
                 continue
     return found
+
+
+def _ignored(root: Path | None) -> tuple[str, ...]:
+    """The files and folders of a checkout that git ignores, an installed skill among them."""
+    if root is None:
+        return ()
+    try:
+        listing = open_checkout(root).ask("ls-files", "-z", "-oi", "--exclude-standard", "--directory")
+    except BadInput:  # a folder that is no checkout
+        return ()
+    return tuple(filter(None, (listing or "").split("\0")))
 
 
 def pins_of_file(path: str, text: str, moves: Sequence[Move]) -> Iterator[Pinned]:
