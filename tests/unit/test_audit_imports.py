@@ -326,3 +326,17 @@ def test_a_caught_import_of_what_moved_is_off_without_a_word(tmp_path: Path) -> 
 )
 def test_an_import_that_is_provided_for_is_none_of_the_audits_business(tmp_path: Path, text: str) -> None:
     assert kinds(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(("name", "found"), [("turn", 0), ("turned", 1)])
+def test_what_others_take_from_the_npu_side_is_there(tmp_path: Path, name: str, found: int) -> None:
+    user = (
+        f"def run(x):\n    from vllm_omni.platforms.npu.quant.rotation import {name}\n    return {name}(x)\n"
+    )
+    files = {
+        "vllm_omni/platforms/npu/quant/__init__.py": "",
+        "vllm_omni/platforms/npu/quant/rotation.py": "def turn(x):\n    return x\n",
+        "vllm_omni/diffusion/attention.py": user + "from vllm_omni.gone import thing\n",
+    }
+    told = [kind for kind, *_ in seen(make_world(tmp_path, files), "imports")]
+    assert told == ["missing-import-late"] * found

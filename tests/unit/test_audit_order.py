@@ -142,3 +142,28 @@ def test_a_result_is_taken_from_where_all_others_take_it(tmp_path: Path, line: s
     text = f"import torch_npu\n\n\ndef run(x):\n    {line}\n"
     files = {"vllm_ascend/ops/join.py": TAKERS, "vllm_omni/platforms/npu/join.py": text}
     assert [kind for kind, _, _ in seen(make_world(tmp_path, files), "order")] == kinds
+
+
+FORMS = """
+class Norm:
+    def forward_cuda(self, x):
+        return self.forward_native(x)
+
+    def forward_native(self, x, rest=None):
+        return (x, rest) if rest is not None else x
+
+    def forward_npu(self, x, rest=None):
+        out, new_rest = fused(x, rest)
+        return {result}
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "kinds"),
+    [("new_rest, out", ["result-place"]), ("out, new_rest", []), ("out", []), ("new_rest, out, x", [])],
+)
+def test_the_form_for_the_device_returns_in_the_order_of_the_others(
+    tmp_path: Path, result: str, kinds: list[str]
+) -> None:
+    files = {"vllm_omni/layers/norm.py": FORMS.replace("{result}", result)}
+    assert [kind for kind, *_ in seen(make_world(tmp_path, files), "order")] == kinds

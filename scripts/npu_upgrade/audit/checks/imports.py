@@ -21,6 +21,8 @@ from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
 
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
+_TELLING = 60
+"""A word that more files than this have tells nothing of whom they import."""
 _WHEN = {
     "": "the file cannot be imported, and neither can what imports it",
     "late": "the call fails when it is reached",
@@ -35,6 +37,8 @@ def check(world: World) -> Iterator[Finding]:
         yield from one.optional()
     for file in _needed(world):
         yield from (found for found in FileImports(file, world).imports() if found.kind == "missing-import")
+    for file in _importing(world):
+        yield from FileImports(file, world).imports(of=frozenset(one.module for one in world.files))
 
 
 def _needed(world: World) -> list[File]:
@@ -52,6 +56,19 @@ def _needed(world: World) -> list[File]:
     audited = {file.path for file in world.files}
     needed = sorted((found | packages).items())
     return [file for path, file in needed if path not in audited and file.project != "vllm"]
+
+
+def _importing(world: World) -> Iterator[File]:
+    """The other files of the project whose text names a module of the audited ones."""
+    audited = {file.path for file in world.files}
+    package = world.side.project.package
+    words = {file.module.rpartition(".")[2] for file in world.files if world.of_omni}
+    holding = (world.program.holding(package, word) for word in words)
+    paths = {path for found in holding if len(found) <= _TELLING for path in found}
+    modules = re.compile("|".join(sorted(re.escape(file.module) for file in world.files)))
+    for path in sorted(paths - audited):
+        if modules.search(world.program.text(path)) and (file := world.program.file(path)):
+            yield file
 
 
 def _packages(world: World) -> Iterator[File]:
@@ -90,11 +107,14 @@ class FileImports:
         stored = (n for n in self.file.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
         return {node.attr for node in stored}
 
-    def imports(self) -> Iterator[Finding]:
-        """The imports that fail, wherever they stand."""
+    def imports(self, of: frozenset[str] = frozenset()) -> Iterator[Finding]:
+        """The imports that fail, wherever they stand; ``of`` is the modules that alone are asked about."""
         for live in self.live:
-            if isinstance(live.node, (ast.Import, ast.ImportFrom)):
-                yield from self._imports(live.node, live)
+            node = live.node
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            if not of or any(item.module in of for item in self._items(node)):
+                yield from self._imports(node, live)
 
     def loads(self, *, branches: bool) -> Iterator[str]:
         """The modules that its imports name, with what they take from them, and its dotted paths.

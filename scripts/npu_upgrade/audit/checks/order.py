@@ -12,7 +12,7 @@ from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, named_of, places_of, signature
-from npu_upgrade.code.walk import dotted, last_name
+from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
@@ -44,6 +44,7 @@ def check(world: World) -> Iterator[Finding]:
                 told.add(id(value))
                 yield _finding("result-order", scope, target, value, found[0], resolver)
 
+    yield from _of_devices(world)
     for name, mine in taken.items():
         others = [(file, node, _names(node.targets[0])) for file, node in _takers(world, name)]
         for scope, target, value in mine:
@@ -57,6 +58,57 @@ def check(world: World) -> Iterator[Finding]:
                 name, place, usual = found
                 file, node = next((f, n) for f, n, names in known if names[usual : usual + 1] == [name])
                 yield _by_use(scope, target, value, (name, place, usual), side(file, node, unparse(node)))
+
+
+def _of_devices(world: World) -> Iterator[Finding]:
+    """The device's form of a method that returns by place otherwise than the forms for other devices."""
+    package, end = world.side.project.package, f"_{world.side.project.device}"
+    paths = sorted({*world.side.paths, *world.program.holding(package, end)}) if world.of_omni else ()
+    form = re.compile(rf"def \w+{end}\b")
+    files = filter(None, (world.program.file(p) for p in paths if form.search(world.program.text(p))))
+    for cls in (cls for file in files for cls in file.classes.values()):
+        for name, method in cls.methods.items():
+            stem = name.removesuffix(end)
+            others = [
+                one for other, one in cls.methods.items() if other.startswith(f"{stem}_") and other != name
+            ]
+            if name == stem or method.owner is not cls or not others:
+                continue
+            theirs = [names for one in others for _, names in _returns(one.node)]
+            for node, names in _returns(method.node):
+                alike = [_in_words_of(name, theirs) for name in names]
+                if found := _misplaced(alike, theirs, fewest=1):
+                    word, place, usual = found
+                    other = others[0].name
+                    yield Finding(
+                        kind="result-place",
+                        owner=method.qualname,
+                        subject=f"{stem}: {word}",
+                        what=f"{method.qualname} returns {word} as {place + 1}, {other} as {usual + 1}",
+                        here=side(cls.file, node, unparse(node)),
+                        there=side(others[0], text=signature(others[0].node)),
+                        incident="S",
+                        why="the count fits, so that nothing fails and one result is taken for another",
+                        todo="return what the other forms return, in their order",
+                    )
+
+
+def _in_words_of(name: str, others: Sequence[Sequence[str]]) -> str:
+    """The one name of the others whose words a name has, as ``residual`` of ``new_residual``; else itself."""
+    words = set(name.split("_"))
+    known = {one for other in others for one in other if one and {*one.split("_")} <= words}
+    return known.pop() if len(known) == 1 else name
+
+
+def _returns(node: Function) -> list[tuple[ast.Return, list[str]]]:
+    """The returns of tuples, those on a condition too, with the names of their elements."""
+    returns = [one for one in walk(node) if isinstance(one, ast.Return) and one.value]
+    values = [
+        (one, value)
+        for one in returns
+        for value in ([one.value.body, one.value.orelse] if isinstance(one.value, ast.IfExp) else [one.value])
+    ]
+    return [(one, _names(value)) for one, value in values if isinstance(value, ast.Tuple)]
 
 
 def _is_operator(call: ast.Call) -> bool:
@@ -84,13 +136,15 @@ def _names(target: ast.expr) -> list[str]:
     return [last_name(item) for item in target.elts] if isinstance(target, (ast.Tuple, ast.List)) else []
 
 
-def _misplaced(names: Sequence[str], others: Sequence[Sequence[str]]) -> tuple[str, int, int] | None:
+def _misplaced(
+    names: Sequence[str], others: Sequence[Sequence[str]], fewest: int = _FEWEST
+) -> tuple[str, int, int] | None:
     """The first name taken from a place where no other has it, with that place and the one that all take it
     from who take as many results."""
     others = [other for other in others if len(other) == len(names)]
     for place, name in enumerate(names):
         places = [other.index(name) for other in others if name in other]
-        if name.strip("_") and len(places) >= _FEWEST and len(set(places)) == 1 and places[0] != place:
+        if name.strip("_") and len(places) >= fewest and len(set(places)) == 1 and places[0] != place:
             return name, place, places[0]
     return None
 
