@@ -710,6 +710,28 @@ def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
         assert data["stage"] == "audit"
 
 
+def test_questions_that_are_not_shown_are_in_a_file_in_full(world: World) -> None:
+    job = job_of(world)
+    job.place(scope="all")
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    upgrade("next", "--skip", "look", "--note", "not here")
+    texts = ["".join(f"+ step_{n}_{line}()\n" for line in range(300)) for n in range(30)]
+    hunks = [
+        {"path": BASE, "unit": f"OmniNPUModelRunner.f{n}", "id": f"port-{n}", "tier": 2, "text": text}
+        for n, text in enumerate(texts)
+    ]
+    (job.folder / "port.json").write_text(json.dumps({"hunks": hunks}))
+    data = upgrade("next")[1]
+    shown = 1 + len(data["with_it"])
+    assert shown < 30
+    whole = Path(data["all_questions"]).read_text()
+    assert all(text.strip() in whole for text in texts)
+    assert whole.count("- id: port-") == 30
+    for n in range(28):
+        job.journal.add(Answer, id=f"port-{n}", how="leave", note="-", stage="port")
+    assert "all_questions" not in upgrade("next")[1]
+
+
 @pytest.mark.parametrize(
     ("unit", "owner"),
     [("A.run", "A"), ("A.run.inner", "A"), ("A.", "A"), ("run", ""), ("", ""), (".", "")],

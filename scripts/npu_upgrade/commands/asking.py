@@ -11,6 +11,7 @@ from npu_upgrade.commands.next_text import as_asked, notes_of, options
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
 from npu_upgrade.job.ask import Ask
@@ -39,7 +40,8 @@ def asked(walk: Walk, step: Step) -> Asked:
     """The questions of a step: those of a method or feature, and those of the same kind after them."""
     assert step.stage
     kind = step.asks[0].stage
-    asks, shown = as_asked(in_order(step.stage.asks), walk.answered)
+    every = in_order(step.stage.asks)
+    asks, shown = as_asked(every, walk.answered)
     whole = [_whole(ask) for ask in asks]
     data: dict[str, Any] = {"ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
     brief: dict[str, Any] = {"asks": shown}
@@ -53,6 +55,11 @@ def asked(walk: Walk, step: Step) -> Asked:
             brief["answers"] = _FORM
     if run := meanwhile(walk):
         data["meanwhile"] = brief["meanwhile"] = str(run)
+    if every[len(asks) :]:
+        path = walk.folder / "questions.md"
+        texts = [*(_text(_whole(ask)) for ask in every), f"answers of all, in one file:\n{_template(every)}"]
+        write_atomic(path, "\n\n\n".join(texts) + "\n")
+        data["all_questions"] = brief["all_questions"] = str(path)
     number = f"{len(asks)} questions" if whole[1:] else "1 question"
     summary = f"{number} of {walk.left[kind]} ({kind})"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
