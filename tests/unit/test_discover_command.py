@@ -193,7 +193,7 @@ def test_another_downstream_is_sent_to_the_merge_of_its_copies(
 ) -> None:
     code, found, _ = discover(capsys, "--omni", f"git:{ascend}@HEAD", "--ascend", f"git:{ascend}@HEAD")
     assert (code, found["verdict"]) == (2, "USAGE")
-    assert "is vllm-ascend; pairs are found for vllm-omni" in found["error"]
+    assert "is vllm-ascend; pairs are for vllm-omni only" in found["error"]
     assert "merge --downstream" in found["try"]
 
 

@@ -19,8 +19,8 @@ from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 
 _FORM = (
-    "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines in the place of a "
-    "conflict, else whole methods, at any indentation; an ask without `answer` has those of the ask before it"
+    "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
+    "conflict, else whole methods, at any indentation; an ask without `answer` takes those of the one before"
 )
 
 
@@ -49,7 +49,7 @@ def asked(walk: Walk, step: Step) -> Asked:
     command = step.command
     if whole[1:]:
         data["answers_file"] = _template(asks)
-        text += f"\n\nanswers of all, in one file:\n{data['answers_file']}"
+        text += f"\n\nall answers in one file:\n{data['answers_file']}"
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
         if len(walk.journal.answers()) < 2:  # told once, where several are asked together
             brief["answers"] = _FORM

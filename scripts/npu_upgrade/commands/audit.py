@@ -1,10 +1,9 @@
 """Find drift between omni's NPU workers and the vllm-ascend and vllm below them, from source alone.
 
-Imports, attributes, signatures and their call sites, tuple sizes, shadowed methods, what the
-GPU side has and the NPU side lacks, CUDA names, version pins. Nothing is imported or run. FAIL
-means a finding that the matched old pair does not have; what both have is LAG. In a job the
-merged runners are audited; without --omni it is vllm-ascend itself against vllm, with --downstream
-any other platform plugin of vLLM.
+It checks imports, attributes, signatures and their call sites, tuple sizes, shadowed methods, what the
+NPU side lacks of the GPU side, CUDA names and version pins. It imports and runs nothing. FAIL means a
+finding that the matched old pair does not have; a finding of both is LAG. In a job it audits the merged
+runners; without --omni vllm-ascend against vllm, with --downstream any other platform plugin of vLLM.
 """
 
 from __future__ import annotations
@@ -59,15 +58,15 @@ class _Asked(Trees):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--ascend SPEC", "the vllm-ascend (default: the job's)")
-    option(parser, "--vllm SPEC", "the vllm (default: the one that vllm-ascend belongs with)")
+    option(parser, "--vllm SPEC", "the vllm (default: the one paired with vllm-ascend)")
     option(parser, "--omni SPEC", "the vllm-omni; without it vllm-ascend itself is audited")
-    option(parser, "--downstream SPEC", "another project that builds on vllm, in the place of vllm-ascend")
-    option(parser, "--upstream SPEC", "the vllm it is to run on")
+    option(parser, "--downstream SPEC", "another project that builds on vllm, instead of vllm-ascend")
+    option(parser, "--upstream SPEC", "the vllm it runs on")
     option(
         parser,
         "--baseline SPEC...",
-        "the old pair to compare with: auto (default), none, or its vllm-omni, vllm-ascend and vllm, "
-        "each where it differs from what belongs together; of any other project its vllm",
+        "the old pair to compare with: auto (default), none, or specs of its vllm-omni, vllm-ascend and "
+        "vllm (those left out follow from the rest); with --downstream its vllm",
         default=["auto"],
     )
     option(parser, "--waivers FILE", f"accepted findings (default: {FILE} at the top of the tree)", type=Path)
@@ -147,7 +146,7 @@ def _asked(args: argparse.Namespace) -> _Asked:
     job = None if args.ascend or args.omni else begin(args, "audit", "static")
     if job is None and args.ascend is None:
         raise BadInput(
-            "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="add --ascend SPEC"
+            "--omni without --ascend", expected="the vllm-ascend it runs on", try_="add --ascend SPEC"
         )
     if job:
         triple = job.triple(vllm=args.vllm)
@@ -161,7 +160,7 @@ def _any(args: argparse.Namespace) -> _Asked:
     """A project of any name on vllm, and the vllm that it is on now by what it requires."""
     if not (args.downstream and args.upstream) or args.omni or args.ascend or args.vllm:
         raise BadInput(
-            "--downstream and --upstream belong together, and stand for --ascend and --vllm",
+            "--downstream and --upstream go together, in place of --ascend and --vllm",
             expected="a project that builds on vllm, and a vllm",
             try_="--downstream dir:. --upstream pypi:vllm==VERSION",
         )
@@ -192,7 +191,7 @@ def _result(asked: _Asked, judged: list[Judged], faults: dict[str, str]) -> Resu
     parts = [*asked.problems[:1]]
     parts.append(", ".join(f"{number} {state.lower()}" for state, number in found.items()))
     if found[NEW] and asked.old is None:
-        parts.append("no old pair to compare with, so old and new look alike")
+        parts.append("no old pair to compare with, so old findings look new")
     parts += [f"{len(unused)} waivers match nothing"] if unused else []
     parts += [f"{', '.join(faults)} broke (a defect of the audit)"] if faults else []
     data: dict[str, Any] = asked.data | {

@@ -1,9 +1,9 @@
-"""List the omni-specific blocks of the runners, derived from the difference to upstream.
+"""List the omni-specific blocks of the runners, derived from their diff against upstream.
 
-Each method is compared with the upstream text it was copied from (NPU: vllm-ascend's at the
-inferred base; GPU: vllm's of the same number), never with what markers say. The catalogue goes
-to the folder of the current job, or to --out DIR, as omni-specific-blocks.md and .json, with the
-runners' inheritance and key methods as runner-structure.md.
+Each method is compared with the upstream text it was copied from (NPU: vllm-ascend at the inferred
+base; GPU: vllm with the same version number); markers are ignored. The catalogue goes to the current
+job's folder, or to --out DIR, as omni-specific-blocks.md and .json, with the runners' inheritance and
+key methods as runner-structure.md.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--diff",
         nargs=2,
         metavar=("A", "B"),
-        help="two vllm-omni specs, or gpu and npu: markers and derived blocks of both beside each other",
+        help="compare markers and derived blocks of two vllm-omni specs, or of gpu and npu",
     )
     option(what, "--check", "fail when the skill's own reference is stale for the tree")
-    option(what, "--update-references", "write the reference of this skill; only in a source checkout of it")
+    option(what, "--update-references", "write this skill's reference; only in its source checkout")
     add_job_arguments(parser)
 
 
@@ -145,7 +145,7 @@ def _check(args: argparse.Namespace) -> Result:
 def _edited(path: Path, catalogue: Catalogue) -> list[str]:
     """The documents of the reference that are not what the catalogue gives, though their blocks are."""
     fresh = {path: render(catalogue), path.with_name(STRUCTURE): render_structure(catalogue)}
-    why = "it was edited outside the column of purposes, or made by another version of this tool"
+    why = "it was edited outside the purpose column, or made by another version of this tool"
     return [f"{file.name}: {why}" for file, text in fresh.items() if _existing(file) != text]
 
 
@@ -181,7 +181,7 @@ def _read(omni_spec: str, ascend_spec: str, vllm_spec: str | None) -> tuple[Sour
     bases = Bases(lineage) if lineage.base else None
     ascend = _base_tree(lineage.base.spec) if lineage.base else None
     spec = vllm_spec or vllm_beside(omni)
-    say(f"reading {spec}" if spec else "no vllm belongs to this tree: the GPU side is left out (--vllm SPEC)")
+    say(f"reading {spec}" if spec else "no vllm is known for this tree: skipping the GPU side (--vllm SPEC)")
     vllm = open_source(spec) if spec else None
     named = {"vllm-omni": omni, "vllm-ascend": ascend, "vllm": vllm}
     return Sources(side, ascend, vllm, bases), {role: tree.spec for role, tree in named.items() if tree}

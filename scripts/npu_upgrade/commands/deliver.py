@@ -1,9 +1,9 @@
-"""Deliver an upgrade as one signed-off commit on the branch merge --apply made.
+"""Deliver an upgrade as one signed-off commit on the branch of merge --apply.
 
-What was edited in the folders of the merged files is part of it; --include takes in other changed files, and
-the gates have to judge them too. Refuses when anything but the reviewed files would get in, or when the
-evidence is missing, failed, or of other contents. The commit names each changed class with the run on an NPU
-that built it from exactly these files, or as pending. A second delivery of a job amends its own commit.
+The commit contains all edits in the folders of the merged files; --include adds other changed files, which
+the gates have to judge too. Delivery is refused when unreviewed files would get in, or when the evidence is
+missing, failed, or of other contents. The commit names each changed class with the NPU run that built it
+from exactly these files, or as pending. A second delivery of a job amends its own commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--include FILE",
-        "a changed file of the checkout that belongs to the upgrade (repeatable; remembered)",
+        "a changed file that belongs to the upgrade (repeatable; remembered)",
         **REPEATED,
     )
     add_job_arguments(parser)
@@ -75,10 +75,10 @@ def _list_gains(job: Job) -> None:
     """List anew what the NPU side lacks of the GPU side, when files changed since: the commit names it."""
     listed_for = port_survey(job).get("tree")
     if listed_for and listed_for != load_plan(job).subject(job.root).tree:
-        say("listing what of the GPU side the files have now")
+        say("listing what the files lack of the GPU side now")
         _, said = answered(upgrade("port", *naming(job)), whole=False)
         if why := said.get("error"):
-            say(f"note: it could not be listed, the commit names what was lacking before: {why}")
+            say(f"note: listing failed; the commit names what was lacking before: {why}")
 
 
 def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ()) -> Result:
@@ -110,14 +110,14 @@ def outcome(
     """
     place = delivery.place
     if done.sha is None:
-        text = f"{done.notes}\n\nHEAD and the index are as they were."
+        text = f"{done.notes}\n\nHEAD and the index are unchanged."
         more = {"hook_output": done.notes}
         return Result(Verdict.FAIL, done.problem, _data(delivery) | data | more, text, refused)
     made = "was already there" if not done.new else "amended" if place.earlier else "made"
     parts = [f"commit {done.sha[:12]} {made} on {place.branch}"]
     push = push_command(place)
     if place.pushed and done.new and not request:
-        parts.append(f"{', '.join(place.pushed)} has the one before: push with --force-with-lease")
+        parts.append(f"{', '.join(place.pushed)} has the old one: push with --force-with-lease")
     parts += [delivery.said] if delivery.said else []
     parts += [f"pull request {request}"] if request else []
     more = ({"pull_request": request} if request else {}) | {
@@ -144,5 +144,5 @@ def _data(delivery: Delivery) -> dict[str, Any]:
 
 
 def _listing(delivery: Delivery, files: Sequence[str]) -> str:
-    left = [f"  not delivered (--include takes it in): {path}" for path in delivery.left]
+    left = [f"  not delivered (--include adds it): {path}" for path in delivery.left]
     return delivery.text + "\n" + "\n".join([*(f"  {path}" for path in [*delivery.changed, *files]), *left])

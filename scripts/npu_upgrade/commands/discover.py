@@ -1,9 +1,9 @@
-"""Find the versions of an upgrade: releases, the vllm and vllm-ascend pair, what is installed.
+"""Find the versions for an upgrade: releases, the vllm and vllm-ascend pair, what is installed.
 
-Each answer names its source. Releases are asked of gh, the GitHub REST API, a local
-clone and the package index, in this order; pairs are read from the target's own files,
-or inferred and marked so. Whether target, vllm and downstream can be loaded together is
-told from their imports; where they cannot, the nearest vllm-ascend that can is named.
+Each answer names its source. Releases come from gh, the GitHub REST API, a local clone or the
+package index, tried in this order; the pair is read from the target's own files, or inferred and
+marked so. The imports show whether target, vllm and downstream can be loaded together; if not, the
+nearest vllm-ascend that can is named.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--repo NAME=PATH",
-        "a local clone of vllm, vllm-omni or vllm-ascend (may be repeated)",
+        "a local clone of vllm, vllm-omni or vllm-ascend (repeatable)",
         **REPEATED,
     )
     option(parser, "--pre", "show pre-releases too", action=argparse.BooleanOptionalAction, default=True)
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> Result:
         parse_spec(spec)
     with ThreadPoolExecutor(max_workers=1) as pool:
         asked = pool.submit(installed, args.python)
-        say("asking for the releases of " + ", ".join(REPOSITORIES))
+        say("looking up the releases of " + ", ".join(REPOSITORIES))
         answers = find_all(clones=clones)
         refuse_if_silent(answers)
         packages = asked.result().packages
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> Result:
     known = KNOWN[0].name
     if omni.tree and omni.tree.project != known:
         raise BadInput(
-            f"{omni.spec} is {omni.tree.project or 'no project that it knows'}; pairs are found for {known}",
+            f"{omni.spec} is {omni.tree.project or 'an unknown project'}; pairs are for {known} only",
             expected=f"the sources of {known}",
             try_="upgrade.py merge --downstream SPEC --upstream SPEC --apply, for the copies of any project",
         )
@@ -115,10 +115,8 @@ def run(args: argparse.Namespace) -> Result:
         "releases": {name: discovery.releases_section(answer, args.pre) for name, answer in answers.items()},
     }
     if (ran := of_omni.get("ran_as")) and (label := of_omni["tracked"].get("label")):
-        told = (
-            f"the gates compare with {ran}, as the tree ran; merge takes each copied method from the version"
-        )
-        data["notes"] = [*data["notes"], f"{told} whose text it has, most from {label}"]
+        told = f"the gates compare with {ran}, as the tree ran; merge bases each copied method on the version"
+        data["notes"] = [*data["notes"], f"{told} whose text it has, mostly {label}"]
     verdict, summary = _judge(answers, pair, ascend.spec, together)
     sure = verdict is not Verdict.INCONCLUSIVE
     command = merging(omni.tree.spec, ascend.tree.spec) if omni.tree and ascend.tree and sure else None
@@ -147,10 +145,10 @@ def _together(asked: str | None, ascend: SourceTree, omni: SourceTree | None) ->
     try:
         for spec, why in ({asked: "asked for"} if asked else vllms_of(ascend, omni)).items():
             if not any(one.can for one in found):
-                say(f"looking whether all can be loaded on {spec}")
+                say(f"checking if all can be loaded on {spec}")
                 found.append(look_together(ascend, open_source(spec), why, omni))
     except (UpgradeError, PassedOver) as error:
-        say(f"note: not looked at any further: {error}")
+        say(f"note: stopped checking: {error}")
     return found
 
 
@@ -164,20 +162,18 @@ def _question(
     if best.target and not best.downstream:
         nearest = neighbour(ascend, best.vllm, best.target)
     on = " or ".join(one.vllm.spec for one in together)
-    ask = f"{ascend.spec} and {omni.spec} cannot be loaded together on {on}: which one is to change?"
+    ask = f"{ascend.spec} and {omni.spec} cannot be loaded together on {on}: which one must change?"
     own = together[0]
     moved = [one for one in own.downstream if one.todo.startswith("take ")]
     if nearest is None and own.downstream and not own.target and len(moved) == len(own.downstream):
-        what = f"correct the {len(moved)} imports of the downstream's main side for {own.vllm.spec}"
-        why = (
-            f"all that {own.vllm.spec} moved is there elsewhere: the whole result names the new place of each"
-        )
+        what = f"fix the {len(moved)} imports of the downstream's main side for {own.vllm.spec}"
+        why = f"all that {own.vllm.spec} moved exists elsewhere: the whole result names each new place"
         return {"ask": ask, "recommended": what, "why": why}, None
     if nearest is None:
         lack = "vllm-ascend" if best.target and not best.downstream else "main side of the downstream"
-        why = f"no recommendation: no {lack} that was looked at fits {best.vllm.spec}; a person names another"
+        why = f"no recommendation: no {lack} that was checked fits {best.vllm.spec}; a person must name one"
         return {"ask": ask, "recommended": None, "why": why}, None
-    why = f"{nearest} is the nearest vllm-ascend that can be loaded on {best.vllm.spec}"
+    why = f"{nearest} is the nearest vllm-ascend that loads on {best.vllm.spec}"
     arguments = ("--omni", omni.requested, "--ascend", nearest, "--vllm", best.vllm.spec)
     return {"ask": ask, "recommended": nearest, "why": why}, upgrade("discover", *arguments)
 
@@ -233,7 +229,7 @@ def _clones(arguments: list[str]) -> dict[str, Path]:
         name, _, path = argument.partition("=")
         if name not in CLONED or not path or not Path(path).is_dir():
             raise BadInput(
-                f"--repo {argument} is no project and folder",
+                f"--repo {argument} is not a valid NAME=PATH",
                 expected=f"NAME=PATH, NAME one of {', '.join(CLONED)}, PATH a git clone",
                 try_="--repo vllm-ascend=/path/to/vllm-ascend",
             )

@@ -55,7 +55,7 @@ def not_gone_on(workspace: Path) -> Result | None:
 
 def _told(found: Discovered) -> Result:
     if found.verdict == "PASS":
-        why = f"discover passed, and nothing was merged yet: {found.summary}"
+        why = f"discover passed, nothing is merged yet: {found.summary}"
         return Result(Verdict.PASS, why, {"step": "run"}, next=Command.of(found.next or found.again))
     todo = "ask a person" if found.question else "do what it says, then run discover again"
     why = f"discover ended {found.verdict}, {todo}: {found.summary}"

@@ -104,7 +104,7 @@ class GateJob:
         if self.plan.subject(self.root).tree != self.subject.tree:
             raise ChangedError(
                 f"the files changed while gate {self.gate} judged them",
-                expected="the same content from the beginning to the end",
+                expected="the same content from start to end",
                 try_=f"{self.again.short} when nothing else writes to them",
             )
 
@@ -196,7 +196,7 @@ def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | 
     old = named_triple(specs, triple)
     if job and (old.ascend.spec, old.vllm.spec) == (triple.ascend.spec, triple.vllm.spec):
         raise BadInput(
-            f"--baseline is the target itself, {old.ascend.spec}: it would excuse what the upgrade mends",
+            f"--baseline is the target itself, {old.ascend.spec}: it would excuse what the upgrade fixes",
             expected="the pair that the tree ran with before",
             try_="--baseline auto",
         )

@@ -1,7 +1,7 @@
-"""Which hooks of vLLM, vllm-ascend and vllm-omni ``runners/omni_runners`` relies on, release by release.
+"""Check the hooks of vLLM, vllm-ascend and vllm-omni that ``runners/omni_runners`` needs, by release.
 
-Without options: does references/runner-hooks.md hold, and has every release in it what is needed? ``--vllm``,
-``--ascend`` and ``--omni`` ask a release that is not in the table, before anything runs on it.
+Without options: is references/runner-hooks.md current, and has every release in it the hooks? ``--vllm``,
+``--ascend`` and ``--omni`` check a release that is not in the table, before anything runs on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--vllm VERSION", "this release of vLLM only")
     option(parser, "--ascend VERSION", "this release of vllm-ascend only")
     option(parser, "--omni VERSION", "this release of vllm-omni only, for its stages")
-    option(parser, "--write", "write references/runner-hooks.md anew")
+    option(parser, "--write", "rewrite references/runner-hooks.md")
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -32,7 +32,7 @@ def add_workspace_argument(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--workspace DIR",
-        "the folder with .npu-upgrade (default: the nearest above the present folder)",
+        "the folder with .npu-upgrade (default: the nearest one here or above)",
         type=Path,
     )
 

@@ -1,7 +1,7 @@
-"""Find what each unit of a downstream is to its upstream: copied, vendored, patched over, overridden.
+"""Find how each unit of a downstream relates to its upstream: copied, vendored, patched, overridden.
 
-Copies are compared with all versions of upstream's file up to the date of the downstream (the
-commits of a clone, or the releases on the package index), everything else with the tree given.
+Copies are compared with all versions of upstream's file up to the downstream's date (the commits of
+a clone, or the releases on the package index), everything else with the given tree.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--ascend SPEC",
         "with --omni: where vllm-ascend's history is: git:PATH[@REF] or pypi:vllm-ascend[==VERSION], "
-        "the version being the one to upgrade to (default: pypi:vllm-ascend)",
+        "with the version to upgrade to (default: pypi:vllm-ascend)",
         default="pypi:vllm-ascend",
     )
     option(
         parser,
         "--upstream SPEC",
-        "what it builds on, the nearest first; with --omni: the vllm (default: the one of its number)",
+        "what it builds on, nearest first; with --omni: the vllm (default: of the same version)",
         **REPEATED,
     )
 
@@ -121,10 +121,10 @@ def _result(whole: Origins, side: Downstream, ascend: SourceTree) -> Result:
     data |= _whole(whole, side)
     text = "\n\n".join([*([_text(found)] if found else []), _files(whole.units)])
     if base is None or found is None:
-        summary = f"no method of the runners of {omni.spec} is a copy of a version of {ascend.spec} so far"
+        summary = f"no runner method of {omni.spec} is a copy of any version of {ascend.spec} so far"
         return Result(Verdict.INCONCLUSIVE, summary, data, text, None)
     summary = (
-        f"{len(found.copied)} methods are copied ({_extent(_copies(whole.units))}), together closest to "
+        f"{len(found.copied)} methods are copied ({_extent(_copies(whole.units))}), closest overall to "
         f"{base.label} ({_day(base.date)}), score {base.score:.3f}, confidence {base.confidence:.2f}"
     )
     command = upgrade("merge", "--omni", omni.spec, "--ascend", ascend.spec, "--out", "upgrade-out")
@@ -172,7 +172,7 @@ def _files(units: Sequence[UnitLineage]) -> str:
     text = table(("lines of", *(relation.value for relation in Relation), "behind"), rows)
     more = len(order) - len(rows)
     rest = len(lines) - len(order)
-    return text + f"\n{more} more files, and {rest} with nothing of upstream's"
+    return text + f"\n{more} more files, and {rest} with nothing from upstream"
 
 
 def _method_data(method: MethodLineage) -> dict[str, Any]:

@@ -1,15 +1,14 @@
-"""Merge a new vllm-ascend into vllm-omni's NPU runners, omni logic preserved.
+"""Merge a new vllm-ascend into vllm-omni's NPU runners and keep the omni logic.
 
-Every method that is a copy of vllm-ascend's is merged three ways: its base (inferred),
-the runner as it is, and the new vllm-ascend. The result goes to a folder (--out) or, as
-one uncommitted change, to a new branch of a git checkout (--apply), with plan.json for
-agents and plan.md for people. --again merges the job once more, with another --base say:
-what was answered stays answered, and the result of before is moved aside.
+Every method copied from vllm-ascend is merged three ways: base (inferred), ours (the runner as it
+is) and theirs (the new vllm-ascend). The result goes to a folder (--out) or, as one uncommitted
+change, to a new branch of a git checkout (--apply), with plan.json for agents and plan.md for people.
+--again repeats the merge, for example with another --base; it keeps the answers and moves the earlier
+result aside.
 
-With --downstream and --upstream, the copies of any project are merged onto the project that they are
-from, in whichever file they are; a copy of what has not changed since --base stays, however old it is.
-Beside the copies, a merge into a checkout proposes edits of what names the version before: pins in any file,
-and conditions on it that the new version settles.
+With --downstream and --upstream, the copies in all files of any project are merged onto the project that
+they come from; a copy of code unchanged since --base stays, however old it is. A merge into a checkout also
+proposes edits where the old version is named: pins in any file, and conditions that the new version settles.
 """
 
 from __future__ import annotations
@@ -68,14 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--base SPEC",
         "the vllm-ascend the runners were copied from (default auto: inferred for each method); "
-        "with --downstream: the upstream that it is on now (default auto: what its pins or its number say)",
+        "with --downstream: the upstream that it is on now (default auto: by its pins or its number)",
         default="auto",
     )
     place = parser.add_mutually_exclusive_group(required=True)
     option(
         place,
         "--again",
-        "merge the current job again where it was; its result is moved aside, answers are kept",
+        "merge the current job again in place; keep answers, move the earlier result aside",
     )
     option(place, "--out DIR", "write the merged files and the plan below DIR", type=Path)
     option(
@@ -89,8 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--gains",
-        "what of the GPU side's gains goes with it: sync (nothing), safe (default: what fits, for the "
-        "gates to prove), all (each is asked about); the commit names what was left",
+        "which gains of the GPU side to take: sync (none), safe (default: what fits, for the gates to "
+        "prove), all (asks about each); the commit names those left out",
         choices=SCOPES,
     )
     option(parser, "--branch NAME", "with --apply: the new branch")
@@ -232,7 +231,7 @@ def _written(
     result = _result(plan, merged, out, job, repo, branch)
     if aside:
         result.data["moved_aside"] = aside
-        result.text += f"\nthe result of before is kept as {aside}"
+        result.text += f"\nthe earlier result is kept as {aside}"
     outputs = {"files": {path: sha256(text) for path, text in merged.files.items()}}
     job.finish("merge", Verdict.PASS, result.summary, outputs)
     shown = ("job", "branch", "moved_aside")
@@ -249,7 +248,7 @@ def _again(args: argparse.Namespace) -> tuple[Job, dict[str, Any]]:
     if not plan or args.omni or args.ascend or args.downstream or args.upstream or args.branch:
         raise BadInput(
             "--again merges the current job with its own sources, in its own place",
-            expected=f"a job that was merged ({job.id}), and of the sources at most --base",
+            expected=f"a merged job ({job.id}), and no source option other than --base",
             try_="`upgrade.py merge` with --omni, --ascend and --out or --apply",
         )
     learn_answers(job, job.root, plan)
@@ -299,7 +298,7 @@ def _repo(args: argparse.Namespace, tree: str) -> Path | None:
         raise BadInput(
             f"--apply needs a checkout, and {tree} is a release",
             expected="git:PATH@REF or dir:PATH in its place, or --apply REPO",
-            try_="--out DIR to have the merged files in a folder",
+            try_="--out DIR to get the merged files in a folder",
         )
     return Path(spec.path if args.apply == Path() else args.apply).expanduser().resolve()
 
@@ -311,7 +310,7 @@ def _refuse_edited(out: Path, replace: bool) -> None:
         if not replace and path.exists() and sha256(path.read_bytes()) != entry["sha256_merged"]:
             raise BadInput(
                 f"{path} was edited since it was merged",
-                expected="a folder without work in it, so that none of yours is lost",
+                expected="a folder without edits of yours, so that none are lost",
                 try_="another --out, or --replace (run `upgrade.py plan` first: it learns answers)",
             )
 

@@ -85,7 +85,7 @@ class Inputs:
         try:
             return open_source(self.base.spec)
         except UpgradeError as error:
-            say(f"note: without the base tree: {error.what}")
+            say(f"note: no base tree: {error.what}")
             return None
 
 
@@ -116,9 +116,9 @@ def read(omni_spec: str, ascend_spec: str, base_spec: str) -> Inputs:
     base = forced or (lineage.base.version if lineage.base else None)
     if base is None:
         raise BadInput(
-            f"no method of the runners of {omni.spec} is a copy of one of {distribution(package)}",
+            f"no runner method of {omni.spec} is copied from {distribution(package)}",
             expected=f"runners that copy methods of {distribution(package)}",
-            try_="upgrade.py lineage shows how near each method comes",
+            try_="upgrade.py lineage shows how close each method is",
         )
     check_direction(base, target)
     together = tuple(_together(omni, target))
@@ -172,13 +172,13 @@ def _together(omni: SourceTree, target: SourceTree) -> Iterator[Together]:
         for spec, why in vllms_of(target, omni).items():
             vllm = open_source(spec)
             if not target.version or is_known(target, vllm, omni):
-                say(f"looking whether all can be loaded on {spec}")
+                say(f"checking if all can be loaded on {spec}")
                 found = look_together(target, vllm, why, omni)
                 yield found
                 if found.can:
                     return
     except (UpgradeError, PassedOver) as error:
-        say(f"note: whether all can be loaded together was not looked at: {error}")
+        say(f"note: not checked whether all can be loaded together: {error}")
 
 
 def identity(tree: SourceTree) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def proposals(
     tree: SourceTree, was: SourceTree | None, target: SourceTree, merged: Mapping[str, str]
 ) -> list[Item]:
     """What else of a checkout names the old version: pins, and conditions that the target settles."""
-    say("looking for pins and conditions of the version before")
+    say("looking for pins and conditions of the old version")
     upstream = settling(was, target)
     pins = pin_items(pins_of(tree, was, target, upstream))
     return [*pins, *(guard_items(tree, merged, upstream) if upstream else ())]

@@ -1,14 +1,14 @@
-"""The one thing to do next: a command to run, one question to answer, or a person to ask.
+"""Name the one thing to do next: a command to run, a question to answer, or a person to ask.
 
-The first stage that is not done is next. Of an upgrade, conflicts, decisions on thin evidence, hunks to port
-and findings are handed out, those of a method or feature together, with the texts of all sides, the
-incidents that fit, and how they are answered. Of an adaptation, only runs of the planned code and today's
+The first stage that is not done is next. In an upgrade it asks about conflicts, decisions on thin evidence,
+hunks to port and findings, those of a method or feature together, with the texts of all sides, matching
+incidents and the possible answers. In an adaptation, only runs of the planned code and the current
 checkpoint count.
-Asking twice gives the same. A command that ran for exactly this code is not named again: FAIL and BLOCKED
-say what has to be changed first, and what to run then. INCONCLUSIVE means that a person is needed: rounds
-without progress, changes without effect, or another architecture; --continue goes on, with the reason.
---run runs the gates that it names, one after the other, until something is asked, is stuck or is to be
-delivered; it begins none after five minutes, and is called again then.
+Asking twice gives the same. A command that ran on exactly this code is not named again: FAIL and BLOCKED
+say what to change first, and what to run then. INCONCLUSIVE means that a person is needed: rounds without
+progress, changes without effect, or another architecture; --continue goes on, with the reason. --run runs
+the named gates one after the other, until there is a question, a stuck stage or something to deliver; it
+starts no gate after five minutes: call it again then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(how, "--continue", "go on after a stop (for a person; with --note)", dest="go_on")
     what = "a gate or the requirements" if program() == ADAPT else "look, port or emulate"
     option(how, "--skip STAGE", f"leave out {what} (with --note); the delivery names it as left out")
-    option(how, "--run", "run the gates that are next until there is something to decide", dest="go")
+    option(how, "--run", "run the next gates until there is something to decide", dest="go")
     option(parser, "--note TEXT", "why, for the record", default="")
 
 

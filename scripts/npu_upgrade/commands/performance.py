@@ -1,9 +1,9 @@
 """Serve a model and measure it with `vllm bench serve`: throughput, time to the first token, time per token.
 
-The command starts, proves and ends the server as serve does. Prompts are random tokens of --input-len, each
-answered with --output-len tokens, with each number of --concurrency at once. The values stand in the model's
-pages with these lengths, and with the label of the device: those of a CPU are for no reader's NPU. Options of
-vllm serve follow --.
+The command starts, proves and ends the server as serve does. It sends prompts of --input-len random tokens,
+each answered with --output-len tokens, with each number of --concurrency at once. The model's pages show the
+values with these lengths and the device label: CPU values say nothing about an NPU. Options of vllm serve
+follow --.
 """
 
 from __future__ import annotations

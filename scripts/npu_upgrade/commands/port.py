@@ -1,12 +1,12 @@
-"""List what the GPU runners gained and the NPU runners lack, and take what is asked for.
+"""List what the GPU runners gained and the NPU runners lack, and take the hunks you request.
 
 The release whose GPU side the NPU runners correspond to is inferred (--since names another).
-What the GPU side gained after it is listed by rank, less what only follows vLLM; the first
-tier is what fits. Without sources those of the job are meant. --apply, --group and --top take
-hunks, with the hunks and imports they need; `resolve` answers one. What is open, ported, written
-by hand or waived stays in .npu-upgrade/port.json for the next upgrade. PASS lists what is open, or
-took all that was asked for; FAIL says that something asked for was refused (the rest was taken);
-INCONCLUSIVE, that no release shows in the NPU runners.
+What the GPU side gained after it is listed by rank, without what only follows vLLM; the first tier
+is what fits. The default sources are the job's. --apply, --group and --top take hunks, with the
+hunks and imports they need; `resolve` answers one. Open, ported, hand-written and waived hunks stay
+in .npu-upgrade/port.json for the next upgrade. PASS: open hunks are listed, or all requested ones
+were taken; FAIL: a requested hunk was refused (the rest were taken); INCONCLUSIVE: the NPU runners
+match no release.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _take_from_job(args: argparse.Namespace) -> Job | None:
         return None
     if args.omni or args.ascend:
         raise BadInput(
-            "one of --omni and --ascend alone",
-            expected="both, or neither for those of the job",
+            "--omni or --ascend alone",
+            expected="both, or neither to use the job's",
             try_="--omni SPEC --ascend SPEC",
         )
     job = named_job(args)
@@ -184,7 +184,7 @@ def _enter(ledger: Ledger, found: Survey, items: list[Item], inputs: Inputs) -> 
 
 
 def _inconclusive(inputs: Inputs) -> Result:
-    summary = "no release's GPU side shows in the NPU runners: name the one they correspond to with --since"
+    summary = "the NPU runners match no release's GPU side: name one with --since"
     text = "\n".join(f"{s.version}: {s.shown} of {s.changed} changes show" for s in inputs.steps)
     data = {"versions": inputs.versions(), "steps": _steps(inputs)}
     return Result(Verdict.INCONCLUSIVE, summary, data, text, None)

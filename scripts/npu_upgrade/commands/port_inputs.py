@@ -84,12 +84,12 @@ def upstream_items(inputs: Inputs) -> list[Item]:
     try:
         lineage = infer(npu.omni, history)
         if lineage.base is None:
-            say("note: without changes below overridden methods: no runner method is a copy")
+            say("note: skipped changes below overridden methods: no runner method is a copy")
             return []
         base, copied = open_source(lineage.base.spec), copied_units(lineage)
         return override_items(npu.omni, base, npu.ascend, copied)
     except UpgradeError as error:
-        say(f"note: without changes below overridden methods: {error.what}")
+        say(f"note: skipped changes below overridden methods: {error.what}")
         return []
 
 
@@ -114,7 +114,7 @@ def _vllm_of(gpu: SourceTree, ascend: SourceTree, releases: list[Published]) -> 
         pair = pair_of(pins_of_ascend(ascend), ascend.version, ascend.date, releases)
     if pair.vllm is None or not pair.vllm[0].isdigit() or "." not in pair.vllm:
         raise BadInput(
-            f"which vllm belongs to {gpu.spec} cannot be told: {pair.why}",
+            f"the vllm for {gpu.spec} cannot be determined: {pair.why}",
             expected="a release of vllm-omni, or a vllm-ascend that pins a release of vllm",
             try_="--vllm pypi:vllm==VERSION, or --vllm git:PATH@REF",
         )

@@ -34,7 +34,7 @@ class Place:
             except OSError as error:
                 raise BadInput(
                     f"cannot read {path}: {error.strerror or error}",
-                    expected="a file, or none, that this user may read",
+                    expected="a file that this user may read, or none",
                     try_="choose another folder with --out",
                 ) from error
             fine = {sha256(read[name]), sha256(text)}
@@ -61,7 +61,7 @@ def find_place(omni: str, out: Path | None) -> Place:
     if out is not None:
         if out.exists() and not out.is_dir():
             raise BadInput(
-                f"--out {out} is a file", expected="a folder, or a place for one", try_="another --out"
+                f"--out {out} is a file", expected="a folder, or a free path", try_="another --out"
             )
         return Place(out.expanduser().absolute(), checkout=False)
     spec = parse_spec(omni)
@@ -69,6 +69,6 @@ def find_place(omni: str, out: Path | None) -> Place:
         raise BadInput(
             f"{omni} is a release: there is no checkout to take hunks into",
             expected="--omni dir:PATH or git:PATH@REF, or --out DIR",
-            try_="--out DIR to have the files in a folder",
+            try_="--out DIR to get the files in a folder",
         )
     return Place(Path(spec.path).expanduser().resolve(), checkout=True)

@@ -1,8 +1,8 @@
 """Write one HTML page of the job: what changed and why, what is proven, what is open and who decides.
 
-Below that: of an upgrade the merged methods side by side, of an adaptation its analysis, plan, features and
-artifacts; the history is last. The page holds everything it shows, loads nothing and runs nothing, so that it
-can be kept, sent or attached. It can be written in any state of the job and changes nothing in it.
+Below that it shows an upgrade's merged methods side by side, or an adaptation's analysis, plan, features and
+artifacts; the history is last. The page is self-contained, loads nothing and runs nothing, so you can keep,
+send or attach it. You can write it in any state of the job; it changes nothing in the job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXAMPLES = """
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--out FILE", "the page (default: report.html of the job)", type=Path)
-    option(parser, "--markdown", "the beginning of the page, as the text of a pull request")
+    option(parser, "--markdown", "write the top of the page as a pull request text")
     add_job_arguments(parser)
 
 

@@ -1,15 +1,15 @@
-"""Answer what `next` asks: check the answer, write it into the runner file, and say what has to run again.
+"""Answer what `next` asks: check the answer, write it into the runner file, and say what must run again.
 
-A conflict is answered with one side (--take) or with the lines that replace it (--with FILE, - for
-stdin). Everything else is answered with whole methods (--with; below a line `class NAME(BASES):` where
-the class needs more bases), with an import (--import), or in a word: --accept (it was looked at, the hunk
-is taken), --by-hand (a hunk that the NPU side has in a form of its own), --waive (not to be done, ever)
-or --leave (a hunk for the next upgrade), with a --note. An answer that would break the file, use a name
-that nothing defines, lose a method or an Omni-new marker is refused and nothing is written.
+Answer a conflict with one side (--take) or with the lines that replace it (--with FILE, - for stdin).
+Answer anything else with whole methods (--with; below a line `class NAME(BASES):` if the class needs more
+bases), with an import (--import), or with a word: --accept (reviewed and right; takes a hunk), --by-hand
+(the NPU side has the hunk in its own form), --waive (never do it) or --leave (a hunk for the next upgrade),
+with a --note. An answer that would break the file, use an undefined name, or lose a method or an Omni-new
+marker is refused and nothing is written.
 
 --from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id` (one, or a list
-of those with the same answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and,
-where they fit, `text`, `imports`, `note`, `until` and `in`. All of them are taken, or none.
+that shares the answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and, where they
+apply, `text`, `imports`, `note`, `until` and `in`. It takes all of them, or none.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="what `next` asks about")
     how = parser.add_mutually_exclusive_group()
-    option(how, "--from FILE", "take all answers of FILE, or none", dest="file")
+    option(how, "--from FILE", "take all answers in FILE, or none", dest="file")
     option(how, "--list", "list what is open and what was answered")
-    option(how, "--undo", "take the newest answer to ID back")
+    option(how, "--undo", "take back the newest answer to ID")
     option(how, "--take", "answer a conflict with one side", choices=("ours", "theirs", "base"))
     option(how, "--with FILE", "answer with the text of FILE (- for stdin)", dest="given")
     for name, about in (
-        ("accept", "it was looked at and is right; a hunk: take it"),
-        ("by-hand", "a hunk: the NPU side has it in a form of its own (with --note)"),
-        ("waive", "nothing is to be done about it (with --note)"),
+        ("accept", "reviewed and right; a hunk: take it"),
+        ("by-hand", "a hunk: the NPU side has it in its own form (with --note)"),
+        ("waive", "do nothing about it (with --note)"),
         ("leave", "a hunk: leave it for the next upgrade (with --note)"),
     ):
         option(how, f"--{name}", about, action="store_const", const=name, dest="word")
@@ -152,7 +152,7 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
     if not answer_:
         raise _unfit("no answer is given", ask)
     if args.word and args.imports:
-        raise _unfit("--import goes with --with or stands alone", ask)
+        raise _unfit("--import goes with --with or alone", ask)
     text = _text_of(args.given) if args.given else ""
     given = Given(
         id=args.id,
@@ -237,8 +237,8 @@ def _open(job: Job, found: list[Ask], id_: str) -> Ask:
     what = f"{id_} was answered already ({done.how}, {done.at})" if done else f"nothing open is called {id_}"
     raise BadInput(
         what,
-        expected="the id of something open; a conflict whose markers or sides were edited has another one; "
-        "findings of files that were edited since are open again after upgrade.py audit",
+        expected="the id of something open; a conflict gets a new id when its markers or sides are edited; "
+        "findings in files edited since are open again after upgrade.py audit",
         try_=f"upgrade.py resolve --undo {id_}" if done else "upgrade.py resolve --list",
     )
 
@@ -261,7 +261,7 @@ def _check_fit(given: Given, ask: Ask) -> None:
     elif given.side == "base" and ask.conflict and not ask.conflict.marked.has_base:
         wrong = f"the markers of {ask.id} hold no base"
     elif ask.stage != CONFLICT and given.side:
-        wrong = f"--take answers conflicts, and {ask.id} is none"
+        wrong = f"--take answers conflicts only, not {ask.id}"
     elif given.word and not any(how[0] == f"--{given.word}" for how in ask.how):
         wrong = f"--{given.word} does not fit {ask.id}"
     elif ask.stage == PORT and given.answer == "with":

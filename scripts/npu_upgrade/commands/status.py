@@ -1,7 +1,7 @@
-"""Where the job stands: its inputs, stages, evidence and open items. Changes nothing.
+"""Show where the job stands: inputs, stages, evidence and open items. Changes nothing.
 
-Evidence that does not count is listed with the reason: it is of other contents, of other code than the
-plan's, of another checkpoint, or not as it was recorded.
+Evidence that does not count is listed with the reason: it is of other contents, other code than the
+plan's or another checkpoint, or is not as recorded.
 """
 
 from __future__ import annotations
