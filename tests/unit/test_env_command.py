@@ -125,7 +125,7 @@ def test_prune_keeps_what_runs_without_a_lock(kept: dict[str, Path]) -> None:
     [
         (("make", "nothing"), "no environment is called 'nothing'"),
         (("make",), "needs a name"),
-        (("make", "emulation"), "no vllm-ascend is named"),
+        (("make", "emulation"), "no vllm-ascend given"),
         (("list", "tools"), "takes no name"),
         (("prune", "--older-than", "-1"), "negative"),
     ],

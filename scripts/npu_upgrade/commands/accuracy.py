@@ -1,10 +1,10 @@
-"""Serve a model, measure its accuracy with lm_eval, and hold the values against a config.
+"""Serve a model, measure its accuracy with lm_eval, and compare the values with a config.
 
-The command starts, proves and ends the server as serve does; lm_eval asks it in between, from the serving
-Python or another one (--lm-eval). --config names a file, as vllm-ascend keeps in tests/e2e/models/configs,
-with the tasks, the options of the server and the expected values; a value may be 5 % off on either side.
---write replaces the values of that file by the measured ones, and writes none that was not measured. Dummy
-weights have no accuracy. Options of vllm serve follow --.
+The command starts, proves and ends the server as serve does; lm_eval queries it, from the serving Python or
+another one (--lm-eval). --config names a file, as vllm-ascend keeps in tests/e2e/models/configs, with the
+tasks, the server options and the expected values; a value may be 5 % off in either direction. --write puts
+the measured values into that file and keeps the others. Dummy weights have no accuracy. Options of vllm
+serve follow --.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _SECONDS = 4 * 3600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser, optional=True)
-    option(parser, "--config YAML", "what to serve, to ask and to expect", type=Path)
+    option(parser, "--config YAML", "model, tasks and expected values", type=Path)
     option(parser, "--write", "write the measured values into the config")
     option(parser, "--tasks NAMES", "tasks of lm_eval, separated by commas")
-    option(parser, "--include-path DIR", "a folder with tasks of your own", type=Path)
-    option(parser, "--num-fewshot N", "examples in front of each question", type=int)
-    option(parser, "--limit N", "only so many questions (below 1: a share)", type=float)
-    option(parser, "--batch-size N", "as lm_eval has it")
-    option(parser, "--apply-chat-template", "ask chats in place of texts")
+    option(parser, "--include-path DIR", "a folder with your own tasks", type=Path)
+    option(parser, "--num-fewshot N", "examples before each question", type=int)
+    option(parser, "--limit N", "at most N questions (below 1: a share)", type=float)
+    option(parser, "--batch-size N", "passed to lm_eval")
+    option(parser, "--apply-chat-template", "send chats, not plain text")
     option(parser, "--concurrent N", "requests at once (8)", type=positive(int), default=8)
     option(
         parser,
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the interpreter with lm_eval (default: the serving one); own: this project makes one",
     )
     option(
-        parser, "--evaluation-seconds S", f"at most ({_SECONDS:.0f})", type=positive(float), default=_SECONDS
+        parser, "--evaluation-seconds S", f"limit ({_SECONDS:.0f})", type=positive(float), default=_SECONDS
     )
 
 
@@ -105,7 +105,7 @@ def _config(args: argparse.Namespace) -> Config:
         return load(args.config)
     if not args.tasks or not args.model:
         raise BadInput(
-            "nothing to measure" if args.model else "no model is named",
+            "nothing to measure" if args.model else "no model given",
             expected="MODEL and --tasks, or --config",
             try_=upgrade("accuracy", "MODEL", "--tasks", "gsm8k").short,
         )

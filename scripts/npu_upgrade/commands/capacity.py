@@ -1,9 +1,9 @@
-"""How long a context and how many sequences a model serves on this machine.
+"""Find how long a context and how many sequences a model serves on this machine.
 
-The command starts with 128k tokens and 16 sequences, goes on with 32 and 64, each with as many real requests
-at once, and ends with the longest context that the KV cache has room for. Where a length does not fit, it
-tries the one that vLLM names. Each step says why it did not serve; how fast it is, performance says.
-Options of vllm serve follow --.
+The command starts with 128k tokens and 16 sequences, goes on with 32 and 64, each with as many concurrent
+real requests, and ends with the longest context that fits the KV cache. If a length does not fit, it tries
+the one that vLLM names. Each step that fails says why; performance measures the speed. Options of vllm
+serve follow --.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--length N",
-        f"tokens of context to begin with ({LENGTH})",
+        f"context tokens to start with ({LENGTH})",
         type=positive(int),
         default=LENGTH,
     )
@@ -45,10 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--fill",
-        "also one request of the whole context for each length; it may take ten times the patience for "
-        "an answer",
+        "also send one request of the whole context per length; it may take ten times --answer",
     )
-    option(parser, "--no-maximum", "leave out the start at the longest context that would fit")
+    option(parser, "--no-maximum", "skip the start at the longest context that would fit")
 
 
 @noting("capacity")
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> Result:
     clash = clashing(args.passed_on, OPTIONS)
     if clash or len(set(args.sequences)) < len(args.sequences):
         raise BadInput(
-            f"{', '.join(clash)} after --" if clash else "a number of sequences is there twice",
+            f"{', '.join(clash)} after --" if clash else "--sequences repeats a number",
             expected="lengths and sequences as --length N and --sequences N ..., each number once",
             try_=upgrade("capacity", "MODEL", "--length", "32768", "--sequences", "16", "32").short,
         )

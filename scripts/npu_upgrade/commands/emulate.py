@@ -1,13 +1,13 @@
 """Run the real NPU runners on this machine's CPU: unmodified torch_npu on emulated CANN.
 
-Import first, then the scenarios that the change needs, the cheapest first: in eager mode, with captured
-graphs, and behind `vllm serve`. It stops at the first failure that the matched old pair does not have, and
-the next call repeats only what failed or did not run; --keep-going shows what fails after it too. In a job
-it ends when the files change, and takes what a run of the job that began before has shown; outcomes are
-kept. Tokens are compared in float32 with a reference, the classes that ran are asserted, and changed lines
-that nothing executed are listed. What else the change can touch is named as pending: --rest runs it. The
-label is "emulated dry-run": it shows that Python and operator schemas hold together on the paths taken, and
-says nothing about kernels or speed.
+It imports the runners, then runs the scenarios that the change needs, cheapest first: in eager mode, with
+graph capture, and behind `vllm serve`. It stops at the first failure that the matched old pair does not have;
+the next call repeats only what failed or did not run, and --keep-going shows later failures too. In a job it
+ends when the files change, and reuses what an earlier run of the job has shown; outcomes are kept. It
+compares tokens with a reference in float32, asserts which classes ran, and lists changed lines that nothing
+executed. Scenarios that the change may also affect are named as pending: --rest runs them. The label
+"emulated dry-run" means that Python and operator schemas fit together on the paths taken; it says nothing
+about kernels or speed.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class _Asked(Trees):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--ascend SPEC", "the vllm-ascend (default: the job's)")
-    option(parser, "--vllm SPEC", "the vllm (default: the one that vllm-ascend belongs with)")
+    option(parser, "--vllm SPEC", "the vllm (default: the one paired with vllm-ascend)")
     option(parser, "--omni SPEC", "the vllm-omni (default: the job's); none: vllm-ascend runs alone")
     option(
         parser,
         "--baseline SPEC...",
-        "the old pair failures are compared with: auto (default), none, or its specs, in any order",
+        "the old pair to compare failures with: auto (default), none, or its specs, in any order",
         default=["auto"],
     )
     option(
@@ -105,14 +105,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
         default=_AUTO,
     )
-    option(parser, "--rest", "then run all that would be named as pending, to its end whatever fails of it")
+    option(parser, "--rest", "then run all pending scenarios to the end, whatever fails")
     option(
         parser, "--costs", "also run the old pair, and compare what a step costs: operators, graphs, waits"
     )
     option(parser, "--keep-going", "do not stop at the first new failure")
-    option(parser, "--background", "return at once; a file has the progress")
+    option(parser, "--background", "return at once; progress goes to a file")
     option(parser, "--out DIR", "keep logs and results in DIR", type=Path)
-    option(parser, "--list", "list the scenarios and end")
+    option(parser, "--list", "only list the scenarios")
     add_job_arguments(parser)
 
 
@@ -213,7 +213,7 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     result.summary = asked.target + result.summary
     if job.gate != NEIGHBOUR and not asked.whole:
         result.data |= {"job": job.job.id}
-        result.summary += "; only what was named ran, so that it judges no change"
+        result.summary += "; only named scenarios ran: this judges no change"
         result.next = job.again
         return result
     logs = {path.name: path for folder in ("rest", "new") for path in asked.out.glob(f"{folder}/*.log")}
@@ -231,9 +231,7 @@ def _never_shown(job: GateJob, result: Result) -> list[str]:
 def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     """The triples and scenarios, from the arguments or from the job."""
     if not args.ascend and args.omni:
-        raise BadInput(
-            "--omni without --ascend", expected="the vllm-ascend it is to run on", try_="--ascend SPEC"
-        )
+        raise BadInput("--omni without --ascend", expected="the vllm-ascend it runs on", try_="--ascend SPEC")
     # before anything is read or begun, so that wrong names are said first
     with_omni = in_job.of_omni if in_job else args.omni not in (None, "none")
     if args.scenarios != _AUTO:
@@ -373,7 +371,7 @@ class _Playing:
             return False
         if outcome.where or outcome.tier not in SERVED or key not in self._by_name:
             return True
-        say(f"{outcome.name} answers otherwise than expected: once more")
+        say(f"{outcome.name} gave an unexpected answer: trying again")
         wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "again" / "-".join(key)
         again = run_triple(self._asked.triple, wanted, out, reuse=())
         if again.outcomes[-1].state != PASS:

@@ -1,8 +1,8 @@
 """List, make and prune the Python environments that the gates run in.
 
-They live in the cache folder, made on first use and used again by every job. Environments of several
-GB share their files with one package cache by hard links, so a second one costs little. `prune`
-removes what is incomplete or was not used for long, never what a running process uses.
+They live in the cache folder, are made on first use and reused by every job. Environments of several
+GB share files with one package cache by hard links, so a second one costs little. `prune` removes
+incomplete and long unused environments, never one that a running process uses.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _TOLD = ("vllm", "torch==", "torch-npu", "torch_npu", "transformers", "lm-eval",
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "make", "prune"))
     parser.add_argument("name", nargs="?", metavar="NAME", help=f"for make: {', '.join(_FOR)}")
-    option(parser, "--older-than DAYS", f"prune what was not used for DAYS ({_DAYS:.0f})", type=float)
+    option(parser, "--older-than DAYS", f"prune what is unused for DAYS ({_DAYS:.0f})", type=float)
     option(parser, "--all", "prune all, and the package cache")
-    option(parser, "--dry-run", "say what prune would remove, remove nothing")
+    option(parser, "--dry-run", "only list what prune would remove")
     for name, project in {"omni": "vllm-omni", "ascend": "vllm-ascend", "vllm": "vllm"}.items():
         option(parser, f"--{name} SPEC", f"for make emulation: the {project}")
 
@@ -119,7 +119,7 @@ def _emulation(args: argparse.Namespace) -> str:
 
     if not args.ascend:
         raise BadInput(
-            "no vllm-ascend is named for the environment",
+            "no vllm-ascend given for the environment",
             expected="--ascend SPEC, with --omni SPEC for vllm-omni on it",
             try_=upgrade("env", "make", "emulation", "--ascend", "pypi:vllm-ascend==VERSION").short,
         )

@@ -1,11 +1,10 @@
 """List, show, check, compare, pack and import the evidence of runs.
 
-Every run of a gate leaves a folder (arguments, redacted environment, versions, log, requests, metrics,
-root cause, verdict) and one line in a ledger that names the code it judged. A pack is one file with
-everything of some runs, so that the machine with the NPU and the one where the work is done may differ;
-importing it checks every hash before anything is added. Runs of an upgrade are taken over where job, commit,
-files and the beginning of the evidence are the same. compare BEFORE AFTER takes two runs of serve on the same
-weights: tokens, throughput, room for the KV cache.
+Every gate run leaves a folder (arguments, redacted environment, versions, log, requests, metrics, root
+cause, verdict) and one ledger line that names the code it judged. A pack holds runs in one file, so that the
+machine with the NPU need not be the one where you work; import checks every hash before it adds anything.
+It takes runs of an upgrade only if job, commit, files and the start of the evidence are the same. compare
+BEFORE AFTER compares two serve runs on the same weights: tokens, throughput, room for the KV cache.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _list(store: Store, args: argparse.Namespace) -> Result:
     text = table(names, [tuple(row[name] for name in names) for row in rows]) if rows else ""
     text += "".join(f"\n{kind}: {', '.join(found)}" for kind, found in odd.items() if found)
     count = sum(map(len, odd.values()))
-    summary = f"{len(rows)} runs" + (f"; {count} that do not count" if count else "")
+    summary = f"{len(rows)} runs" + (f"; {count} do not count" if count else "")
     return Result(Verdict.PASS, summary, {"runs": rows} | odd, text.strip())
 
 
@@ -102,7 +101,7 @@ def _check(store: Store, args: argparse.Namespace) -> Result:
     if problems:
         text = "\n".join(f"{id}: {one}" for id, wrong in problems.items() for one in wrong)
         return Result(Verdict.FAIL, f"{len(problems)} of {len(chosen)} runs are not as recorded", data, text)
-    return Result(Verdict.PASS, f"{len(chosen)} runs are as they were recorded", data)
+    return Result(Verdict.PASS, f"{len(chosen)} runs are as recorded", data)
 
 
 def _compare(store: Store, args: argparse.Namespace) -> Result:
@@ -143,7 +142,7 @@ def _import(store: Store, args: argparse.Namespace) -> Result:
     taken = [store.find(id)[0] for id in (*added, *known)]
     jobs = sorted({one.job.id for one in taken if one.job})
     said = f"{len(added)} runs added, {len(known)} were here already"
-    said += f"; they are of {', '.join(jobs)}" if jobs else ""
+    said += f"; from {', '.join(jobs)}" if jobs else ""
     data = {"added": added, "known": known, "jobs": jobs}
     return Result(Verdict.PASS, said, data, next=overview(store.workspace))
 

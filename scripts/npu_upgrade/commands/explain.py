@@ -1,10 +1,10 @@
-"""Find the first root cause in the log of a server that failed.
+"""Find the first root cause in the log of a failed server.
 
 The last lines of a serve log are wrappers: "Engine core initialization failed", "EngineDeadError". This
-reads the whole log once, whatever its size, tells processes, tracebacks and chains of them apart, and
-names the first error that is not a consequence, with its cause and the next step. An error that no
-signature describes is reported as UNKNOWN with the end of its traceback. FAIL means that an error was
-found; INCONCLUSIVE that it is unknown, or that the log holds wrappers only.
+command reads the whole log once, whatever its size, separates processes, tracebacks and their chains, and
+names the first error that is not a consequence, with its cause and the next step. An error that matches no
+signature is reported as UNKNOWN with the end of its traceback. FAIL means that an error was found;
+INCONCLUSIVE that it is unknown, or that the log holds only wrappers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> Result:
         write_atomic(path, render(signatures()))
         return Result(Verdict.PASS, f"{path} is written", {"reference": str(path)})
     if args.log is None:
-        raise BadInput("no log is named", expected="a file", try_=upgrade("explain", "serve.log").short)
+        raise BadInput("no log given", expected="a file", try_=upgrade("explain", "serve.log").short)
     return _result(args.log, explain_file(args.log))
 
 

@@ -1,9 +1,9 @@
-"""Which features of the installed release work with a model: the feature matrix, each row with its evidence.
+"""Show which features of the installed release work with a model: a matrix with evidence in each row.
 
 The features are graphs, expert parallel, flashcomm1, MTP, multimodal input, quantization and LoRA. The source
-of the vllm and vllm-ascend that serve says how each is called and what proves it; the command never asks for
-a feature that the release does not have. It tries all in one start, and one by one only when that does not
-serve. A feature is verified when the server resolved what was asked for and showed its line, metric or
+of the serving vllm and vllm-ascend says how to request each and what proves it; the command never requests a
+feature that the release lacks. It tries all in one start, and one by one only if that start does not serve.
+A feature is verified when the server resolved the request and showed the expected log line, metric or
 answer; else it is unsupported, not applicable, missing in the checkpoint, or not proven. Options of vllm
 serve follow --.
 """
@@ -45,12 +45,12 @@ EXAMPLES = """/models/Qwen3-30B-A3B -- --tensor-parallel-size 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser, optional=True)
     option(parser, "--only NAME...", ", ".join(FEATURES), choices=FEATURES, default=list(FEATURES))
-    option(parser, "--lora DIR", "the adapter to ask for (default: one with random weights)", type=Path)
-    option(parser, "--no-ladder", "leave the diagnosis out when nothing serves")
+    option(parser, "--lora DIR", "the adapter to use (default: one with random weights)", type=Path)
+    option(parser, "--no-ladder", "skip the diagnosis when nothing serves")
     option(
         parser,
         "--probe",
-        "only say what the features are called, in --ascend and --vllm or for --python; start nothing",
+        "only show how to request each feature, from --ascend and --vllm or --python; start nothing",
     )
     option(parser, "--ascend SPEC", "with --probe: the vllm-ascend to read")
     option(parser, "--vllm SPEC", "with --probe: the vllm to read")
@@ -63,13 +63,13 @@ def run(args: argparse.Namespace) -> Result:
         return _probed(args)
     if args.model and (args.ascend or args.vllm):
         raise BadInput(
-            "--ascend and --vllm go with --probe; a server is that of the model's plan, or of --python",
+            "--ascend and --vllm need --probe; the model's plan or --python selects the server",
             expected="MODEL alone, or --probe with the sources to read",
             try_=adapt("plan", args.model, "--ascend", args.ascend or "SPEC").short,
         )
     if not args.model:
         raise BadInput(
-            "no model is named",
+            "no model given",
             expected="MODEL, or --probe with the sources to read",
             try_=upgrade("features", "--probe", "--ascend", "SPEC", "--vllm", "SPEC").short,
         )
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> Result:
     model = session.checkpoint()
     adapter = lora.given(args.lora) if args.lora else None
     packages = packages_of(session.installed)
-    say("reading what the features are called: " + ", ".join(one.label for one in packages.values()))
+    say("reading how to request features: " + ", ".join(one.label for one in packages.values()))
     capabilities = probe(packages.get("vllm_ascend"), packages.get("vllm"))
     with scratch(session.store) as folder:
         if adapter is None and "lora" in args.only and capabilities["lora"].exists:
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> Result:
                 matrix.starts.append(servers(start("start-1", {}, ())))
                 matrix.serves = matrix.starts[-1].served
             if matrix.serves is False and not args.no_ladder:
-                say("nothing serves; starting with less and less, to find the cause (this passes nothing)")
+                say("nothing serves; starting with less each time to find the cause (this passes nothing)")
                 descend(servers, model.inputs(), launch.arguments, ladder)
 
         stopped = stopping(play)
@@ -161,5 +161,5 @@ def _probed(args: argparse.Namespace) -> Result:
     unknown = sum(not one.known for one in found.values())
     there = sum(one.exists for one in found.values())
     verdict = Verdict.INCONCLUSIVE if unknown else Verdict.PASS
-    more = f"; {unknown} need the source of vLLM as well (--vllm)" if unknown else ""
+    more = f"; {unknown} also need the source of vLLM (--vllm)" if unknown else ""
     return Result(verdict, f"{there} of {len(found)} features in {names}{more}", data, text)

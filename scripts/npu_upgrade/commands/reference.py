@@ -1,9 +1,8 @@
-"""Record what Transformers answers with a model's weights, for a machine that serves but cannot hold them.
+"""Record what Transformers answers with a model's weights, for a serving machine that lacks the memory.
 
-Transformers computes on this CPU, in float32 and once more in bfloat16: fixed prompts of text, and pictures
-where the model takes them, with their greedy tokens and log-probabilities. The file names the digest of the
-whole checkpoint; serve --reference FILE refuses it for other weights. BLOCKED says what is missing, such as
-memory.
+Transformers runs on this CPU, in float32 and again in bfloat16: fixed text prompts, and images where the
+model takes them, with their greedy tokens and log-probabilities. The file holds the digest of the whole
+checkpoint; serve --reference FILE refuses it for other weights. BLOCKED says what is missing, such as memory.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> Result:
         reference, kept = make(args.model, named_python(args.python), trust=args.trust_remote_code)
     except NoReference as none:
         raise Blocked(
-            f"there is no reference of {args.model}: {none}",
+            f"no reference for {args.model}: {none}",
             expected="a checkpoint in safetensors that Transformers knows and this machine's memory holds",
             try_="a machine with more memory, or --python with a newer Transformers",
         ) from none

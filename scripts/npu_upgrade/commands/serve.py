@@ -1,10 +1,10 @@
-"""Start a model with vLLM, prove that it serves, and see it gone.
+"""Start a model with vLLM, prove that it serves, and then that it is gone.
 
-The gate believes nothing that a server says of itself. A random name tells it from others; it is ready after
-real generations that its metrics count; any end before the gate stops it is a failure, whatever the exit
-code. With dummy weights answers have to come; with real weights they also have to make sense, and to be what
-Transformers answers with the same weights on the CPU (float32, made once, where it fits into memory; else
---reference). Without a reference a pass says "loads and answers". Options of vllm serve follow --.
+The gate trusts nothing that a server says about itself. A random name identifies it; it is ready after real
+generations that its metrics count; any exit before the gate stops it is a failure, whatever the exit code.
+With dummy weights it has to answer; with real weights the answers also have to make sense and match those
+of Transformers with the same weights on the CPU (float32, made once, if memory allows; else --reference).
+Without a reference a pass says "loads and answers". Options of vllm serve follow --.
 
 The run is kept as evidence (`evidence show RUN`), labelled with the device and the weights: a pass
 with dummy weights or on a CPU signs nothing off.
@@ -38,7 +38,7 @@ EXAMPLES = """/models/Qwen3-8B --load-format dummy
 
 # its rotary kernel takes (tokens, heads, size) for (tokens, size): seen in vllm 0.30.0
 _OWN_KERNELS = (
-    f"; {EAGER} takes vLLM's own kernels on a CPU, and the rotary one of vllm 0.30.0 is wrong for latent"
+    f"; {EAGER} uses vLLM's own kernels on a CPU, and the rotary one of vllm 0.30.0 is wrong for latent"
     f" attention: serve without {EAGER} before you look into the model"
 )
 
@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--ladder",
-        "when it fails, start again with less (same, eager, Dynamo off, text only): a diagnosis",
+        "on failure, start again with less (same, eager, Dynamo off, text only): a diagnosis",
     )
     option(
         parser,
         "--reference FILE",
-        "what Transformers answers, recorded elsewhere of these weights (the command reference)",
+        "the answers of Transformers with these weights, recorded by the command reference",
         type=Path,
     )
 

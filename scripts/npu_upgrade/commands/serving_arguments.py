@@ -77,14 +77,12 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     option(
         parser,
         "--emulated",
-        "on the emulated NPU, in an environment made for the planned vllm-ascend; with --python: in "
-        "that one, labelled so whatever it passes",
+        "serve on the emulated NPU, in an environment for the planned vllm-ascend or in that of "
+        "--python; always labelled emulated",
     )
     option(parser, "--gate FILE", "a gate file: requests and what their answers have to be", type=Path)
     option(parser, "--port N", "the port (default: any free one)", type=int)
-    option(
-        parser, "--work-dir DIR", f"where it is started ({WORK_DIR} where there is one, else here)", type=Path
-    )
+    option(parser, "--work-dir DIR", f"its working folder ({WORK_DIR} if it exists, else here)", type=Path)
     option(parser, "--env NAME=VALUE", "set for the server", type=pair, **REPEATED)
     option(
         parser,
@@ -93,21 +91,21 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         type=pair,
         **REPEATED,
     )
-    option(parser, "--keep-pythonpath", "leave PYTHONPATH; a diagnostic, never a default")
+    option(parser, "--keep-pythonpath", "keep PYTHONPATH; for diagnosis only")
     option(parser, "--generations N", "generations it has to survive (3)", type=positive(int), default=3)
     option(parser, "--quiet S", "seconds in which nothing may end (5)", type=float, default=5.0)
     add_budget_argument(
         parser,
-        "most seconds of a phase: " + ", ".join(f"{name} {most:.0f}" for name, most in BUDGETS.items()),
+        "most seconds per phase: " + ", ".join(f"{name} {most:.0f}" for name, most in BUDGETS.items()),
     )
     option(
         parser,
         "--still S",
-        f"seconds without log and work that are a hang ({STILL:.0f})",
+        f"seconds without log or work: a hang ({STILL:.0f})",
         type=float,
         default=STILL,
     )
-    option(parser, "--answer S", "most seconds of one answer (120)", type=float, default=120.0)
+    option(parser, "--answer S", "most seconds per answer (120)", type=float, default=120.0)
     add_workspace_argument(parser)
 
 

@@ -1,13 +1,13 @@
-"""Climb the ladder of gates: what this machine can prove, or on NPUs everything.
+"""Run the ladder of gates: what this machine can prove, or everything on NPUs.
 
 Without an NPU: static (audit), emulated dry-run (emulate), CPU with dummy weights, CPU with real weights,
-each labelled so; what the machine cannot do is BLOCKED and the rest goes on. With --npu: for every cell of
-a matrix dummy weights, real weights, features, capacity and accuracy; BLOCKED with what is missing where
-there is no NPU. Only NPU real signs a model off. Inside an upgrade of vllm-omni its stages are served, from
-its checkout; with --before the same on the old pair, and the two are compared.
+each with its label; what the machine cannot do is BLOCKED and the rest goes on. With --npu: dummy weights,
+real weights, features, capacity and accuracy for every cell of a matrix; BLOCKED names what is missing if
+there is no NPU. Only NPU real signs a model off. Inside an upgrade of vllm-omni it serves the omni stages
+from the checkout; --before serves the old pair too and compares the two.
 
---pack writes one file in place of climbing here: python3 FILE on a machine with NPUs and without a network
-validates this upgrade there, and leaves the evidence for evidence import.
+--pack writes one file instead of running here: python3 FILE validates this upgrade on a machine with NPUs
+and without a network, and leaves the evidence for evidence import.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _RELEASED = ("pypi:vllm-omni==0.24.0", "pypi:vllm-ascend==0.24.0rc1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option(parser, "--npu", "the ladder of a machine with NPUs")
+    option(parser, "--npu", "run the ladder for NPUs")
     option(parser, "--model MODEL", "the model; with --matrix, part of its name", default="")
     option(
         parser,
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=NAMES,
     )
     option(parser, "--omni SPEC", "without --npu: the vllm-omni (default: the workspace's upgrade)")
-    option(parser, "--ascend SPEC", "the vllm-ascend to it")
+    option(parser, "--ascend SPEC", "its vllm-ascend")
     option(parser, "--matrix FILE", "with --npu: models, sizes and gates (references/serving.md)", type=Path)
     option(parser, "--gates LIST", f"with --npu: some of {','.join(GATES)}", type=some_of(GATES), default=())
     option(
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with --npu: vllm serve with or without --omni (default: omni inside an upgrade of vllm-omni)",
         choices=("omni", "plain"),
     )
-    add_budget_argument(parser, "with --npu: most seconds of a phase of each start, as serve takes it")
+    add_budget_argument(parser, "with --npu: most seconds per phase of each start, as for serve")
     option(
         parser,
         "--before PYTHON",
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
     )
     option(parser, "--pack FILE", "write a file that does this on a machine without a network", type=Path)
-    option(parser, "--ray ADDRESS", "with --npu: cells as tasks of this Ray cluster (auto: the running one)")
+    option(parser, "--ray ADDRESS", "with --npu: run cells on this Ray cluster (auto: the running one)")
     option(
         parser,
         "--python PYTHON",
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> Result:
     if args.npu:
         return _on_npus(args)
     subject = _subject(args, args.rungs)
-    note = f"no upgrade is here: {' on '.join(_RELEASED)} against itself\n" if subject.itself else ""
+    note = f"no upgrade here: {' on '.join(_RELEASED)} against itself\n" if subject.itself else ""
     note += "on hardware: make validate-npu"
     return _result(climb(rungs(subject, args.rungs)), subject.workspace, note)
 
@@ -147,7 +147,7 @@ def _on_npus(args: argparse.Namespace) -> Result:
             "this machine cannot run the gates on hardware: " + "; ".join(lacks),
             expected="an Ascend machine: driver, npu-smi, and vllm with vllm-ascend and torch-npu",
             try_=f"there; {upgrade('validate', '--npu', '--pack', 'FILE').short} writes one file for that, "
-            f"and {upgrade('evidence', 'import').short} takes its evidence over",
+            f"and {upgrade('evidence', 'import').short} imports its evidence",
         )
     cells = [replace(one, budgets=dict(args.budget)) for one in _cells(args)]
     workspace = args.workspace or find_workspace(Path.cwd())
@@ -225,7 +225,7 @@ def _pack(args: argparse.Namespace) -> Result:
     version = (upgraded.plan.versions.get("omni") or {}).get("version") or f"0+g{commit[:12]}"
     hardware.write(args.pack, job.id, version, _words(args), files, gone)
     said = f"{args.pack} ({args.pack.stat().st_size >> 20} MiB) validates {job.id} on {commit[:12]}"
-    text = f"there: python3 {args.pack.name}\nhere, with what it leaves: evidence import FILE"
+    text = f"there: python3 {args.pack.name}\nhere, with its result: evidence import FILE"
     data = {"pack": str(args.pack), "job": job.id, "commit": commit}
     then = upgrade("evidence", "import", "FILE", *named_from_here(workspace))
     return Result(Verdict.PASS, said, data, text, then)
@@ -252,7 +252,7 @@ def _cells(args: argparse.Namespace) -> list[Cell]:
         return [one if omni is None else replace(one, omni=omni) for one in more]
     if not args.model:
         raise BadInput(
-            "no model is named",
+            "no model given",
             expected="--model or --matrix",
             try_="make validate-npu MODEL=/models/Qwen3-8B",
         )
