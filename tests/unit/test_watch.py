@@ -378,7 +378,7 @@ def test_a_clean_look_opens_one_pull_request_and_leaves_the_checkout(
     assert "Signed-off-by: " in message
     assert len(git_at(world.omni, "2026-03-02", "log", "--format=%H", "main..npu-upgrade/watch").split()) == 1
     code, data, _ = world.watch("--open-pr")
-    assert "there already" in data["pull_request"]["why"]
+    assert "exists already" in data["pull_request"]["why"]
     assert notes.read_text().count("pr create") == 1
 
 

@@ -1,10 +1,10 @@
-"""Say what is new upstream since the last look, and what of it the downstream has to react to.
+"""Report what is new upstream since the last look, and what the downstream has to react to.
 
-Of a clone these are the commits that touch a unit we copied, override, patch or vendored, of the package
-index the releases. Each copy is merged from the version it was taken from, and the audit looks at the
-result; nothing of the downstream is changed. Commits that touch nothing of ours are not mentioned. One file
-below .npu-upgrade keeps what was seen, so that the next run tells what is new only; the first one looks
-from the version that was copied on. FAIL means that something new needs a hand.
+In a clone it looks at the commits that touch a unit we copied, override, patch or vendored; on the package
+index, at the releases. It merges each copy from the version it was taken from and audits the result; the
+downstream is not changed. Commits that touch nothing of ours are not mentioned. One file below .npu-upgrade
+keeps what was seen, so the next run reports only what is new; the first run starts at the copied version.
+FAIL means that something new needs manual work.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--since POINT",
-        "look from this commit, release or YYYY-MM-DD on (default: what was seen last)",
+        "start at this commit, release or YYYY-MM-DD (default: what was seen last)",
     )
     option(parser, "--tier", "run the emulated import too (minutes)", choices=("import",))
     option(
@@ -80,21 +80,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--log FILE",
-        "name what upstream brought the error of a log, and the edit; alone: of what was watched last here",
+        "name the upstream change that caused a log's error, and the edit; alone: as last watched here",
         type=Path,
     )
     option(parser, "--page FILE", "the HTML page (default: in .npu-upgrade)", type=Path)
     option(
         parser,
         "--issue OWNER/NAME",
-        "keep one issue up to date by gh; without gh its text is left in a file",
+        "keep one issue up to date with gh; without gh its text goes to a file",
         nargs="?",
         const="",
     )
     option(
         parser,
         "--open-pr",
-        "when nothing is open: one signed-off commit of the upgrade on a branch, its pull request by gh",
+        "when nothing is open: commit the upgrade, signed off, on a branch; open its pull request by gh",
     )
     add_workspace_argument(parser)
 
@@ -236,7 +236,7 @@ def _issue(workspace: Path, repository: str, names: tuple[str, str], body: str, 
     try:
         return keep_issue(workspace, repository, marker(*names), title(*names), body)
     except Blocked as error:
-        say(f"note: the issue is not written: {error.what}")
+        say(f"note: issue not written: {error.what}")
         command = f"gh issue create --title '{title(*names)}' --body-file {text}"
         return f"not written ({error.what}); by hand: {command}"
 

@@ -44,7 +44,7 @@ def explained(log: Path, state: Watched, given: tuple[str, Sequence[str]] | None
     data: dict[str, Any] = {"log": str(log), "line": first.line, "cause": first.text}
     text = "\n".join((first.text, *first.tail))
     if best is None:
-        why = "no mention, merge or change of upstream's shows it" if looked else "nothing was watched here"
+        why = "no upstream mention, merge or change shows it" if looked else "nothing was watched here"
         summary = f"{first.text[:160]}: {why}"
         return Result(Verdict.INCONCLUSIVE, summary, data, text, upgrade("explain", str(log)))
     data |= _as_json(best)

@@ -91,13 +91,13 @@ def _refused(checkout: Checkout, seen: Seen) -> str:
     if left:
         return f"{len(left)} items are open, as: {left[0].title}"
     if not seen.entries:
-        return "nothing that came upstream touches this project"
+        return "nothing new upstream touches this project"
     if changed := checkout.git("status", "--porcelain", "--untracked-files=no").splitlines():
         return f"the checkout has uncommitted changes: {changed[0].strip()}"
     remotes = checkout.git("remote").split()
     there = [checkout.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{BRANCH}")]
     there += [checkout.ask("ls-remote", "--heads", remote, f"refs/heads/{BRANCH}") for remote in remotes]
-    return f"{BRANCH} is there already: merge or delete it" if any(there) else ""
+    return f"{BRANCH} exists already: merge or delete it" if any(there) else ""
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""Say what a checkpoint is, who serves it, what it needs of memory, and whether it is consistent.
+"""Show what a checkpoint is, what serves it, how much memory it needs, and whether it is consistent.
 
-Files are read, nothing of the checkpoint is run, and no torch is needed. With --vllm, --ascend or --python
-their sources answer; without, the facts of the releases that ship with the skill. PASS: the checkpoint is
-consistent; FAIL: it is not (a corrupt shard, a missing tensor or scale, names that have no place in the
-model that serves it); INCONCLUSIVE: something could not be judged.
+The command reads files, runs none of the checkpoint's code, and needs no torch. With --vllm, --ascend or
+--python it uses their sources; else the release facts that ship with the skill. PASS: the checkpoint is
+consistent; FAIL: it is not (a corrupt shard, a missing tensor or scale, names without a place in the model
+that serves it); INCONCLUSIVE: something could not be judged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     share = "share of a device's memory (default: %(default)s)"
     option(parser, "--utilisation X", share, type=_share, default=UTILISATION)
-    size = "what activations, graphs and communication take of it (default: %(default)g)"
+    size = "GiB of it for activations, graphs and communication (default: %(default)g)"
     option(parser, "--reserve-gib N", size, type=_size, default=RESERVE / GIB)
 
 

@@ -1,10 +1,10 @@
-"""Write what a model's adaptation leaves for others: accuracy config, tutorial with its entries, reports.
+"""Write the deliverables of a model's adaptation: accuracy config, tutorial with its entries, reports.
 
 Every figure comes from a run that the evidence store can vouch for; what no run measured is a visible gap
-with the command that fills it. In the tree (--tree): tests/e2e/models/configs/NAME.yaml, the tutorial, and
-its entries in nav, titles, index and support matrix, in the form the tree has. Beside it (--out): analysis
-report and runbook in Chinese, and a comment for the issue. A second run changes only what it generated:
-edits of people are merged, or the run is refused.
+with the command that fills it. Into the tree (--tree): tests/e2e/models/configs/NAME.yaml, the tutorial,
+and its entries in nav, titles, index and support matrix, in the tree's own form. Beside it (--out): analysis
+report and runbook in Chinese, and an issue comment. A second run changes only what it generated: it merges
+edits by people, or refuses to run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Qwen/Qwen3-8B --tree ../vllm-ascend --keep Qwen3-8B.md"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the model as the gates were given it, or its name")
+    parser.add_argument("model", metavar="MODEL", help="the model as given to the gates, or its name")
     option(parser, "--tree DIR", "the checkout that gets config and tutorial", type=Path, required=True)
     option(parser, "--out DIR", "where the reports go (default: in the workspace)", type=Path)
     add_identity_arguments(parser)
@@ -51,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--replace FILE",
-        "generate this file anew although it was not written here; git must have its text",
+        "regenerate this file although it was not written here; git must have its text",
         **REPEATED,
     )
-    option(parser, "--reports", "report and runbook into the tree, too, for the commit")
+    option(parser, "--reports", "add report and runbook to the tree, for the commit")
     option(parser, "--check", "write nothing; FAIL on a gap or a file out of date")
     option(parser, "--dry-run", "write nothing; show the differences")
     add_workspace_argument(parser)

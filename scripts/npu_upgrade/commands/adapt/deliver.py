@@ -1,10 +1,10 @@
 """Deliver an adapted model: one signed-off commit in --repo, the other project's change as a patch file.
 
-The change of the implementation root of the same project (--vllm or --ascend) is taken over onto the branch
-of --repo, together with what adapt.py artifacts wrote there; nothing else gets in. Refused are evidence that
-is missing, failed, of other code, of dummy weights only, or (without --pending-npu) of a CPU only, gaps in
-the deliverables that are not named, and changes that nobody named. A gap that `next --skip` left out with a
-note is named with it; the model's own plugin goes along. A second delivery amends its own commit.
+The commit takes the changes of the same project's implementation root (--vllm or --ascend) onto the branch
+of --repo, with what adapt.py artifacts wrote there; nothing else gets in. Delivery is refused if evidence is
+missing, failed, of other code, of dummy weights only, or (without --pending-npu) of a CPU only, and for
+deliverable gaps or changes that nobody named. A gap that `next --skip` left out is named with its note; the
+model's own plugin is included. A second delivery amends its own commit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="+",
         metavar="MODEL",
-        help="the model as the gates were given it, or its name; several go into one commit",
+        help="the model as given to the gates, or its name; several go into one commit",
     )
     add_commit_arguments(parser)
     add_root_arguments(parser)
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, about in (
         ("include", "a changed file, folder or pattern that belongs to the model (repeatable)"),
         ("leave", "a changed file, folder or pattern that stays out of the commit (repeatable)"),
-        ("open", "a gap that is delivered open, and named in the commit (repeatable)"),
+        ("open", "a gap to leave open and name in the commit (repeatable)"),
     ):
         option(parser, f"--{name} NAME", about, **REPEATED)
     option(parser, "--pending-npu", "accept real weights on a CPU; the commit says so")
@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> Result:
     workspace = args.workspace or find_workspace(Path.cwd())
     if args.model[1:] and (args.name or args.hf_id or args.unpublished):
         raise BadInput(
-            "a name or a place is given for several models",
-            expected="each as artifacts was told it",
+            "a name or place is given for several models",
+            expected="each as given to artifacts",
             try_="leave out --name, --hf-id and --unpublished",
         )
     roots = roots_of(args)

@@ -19,16 +19,16 @@ from npu_upgrade.job.adaptation import name_of
 
 def add_identity_arguments(parser: argparse.ArgumentParser) -> None:
     """``--name`` and ``--hf-id``."""
-    option(parser, "--name NAME", "what its files are called (default: the last part of MODEL)")
+    option(parser, "--name NAME", "the name of its files (default: the last part of MODEL)")
     where = parser.add_mutually_exclusive_group()
     option(where, "--hf-id ORG/NAME", "where the weights are published, when MODEL is a folder")
-    option(where, "--unpublished PATH", "the weights are published nowhere: what config and page call them")
+    option(where, "--unpublished PATH", "for unpublished weights: their path in config and page")
 
 
 def add_root_arguments(parser: argparse.ArgumentParser) -> None:
     """The implementation roots, and the commits their changes are counted from."""
     for name, project in (("vllm", "vLLM"), ("ascend", "vllm-ascend")):
-        about = f"the checkout of {project} with the work (default: {ROOTS[name]} when it is one)"
+        about = f"the {project} checkout with the work (default: {ROOTS[name]} if it is one)"
         option(parser, f"--{name} DIR", about, type=Path)
         option(parser, f"--{name}-base REF", "the commit its changes are counted from (default: HEAD)")
 

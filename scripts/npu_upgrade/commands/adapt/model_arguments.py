@@ -29,17 +29,17 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="a folder, a name below --models, or a Hugging Face id"
     )
-    option(parser, "--models DIR", f"where models lie (default: {MODELS})", type=Path, default=MODELS)
+    option(parser, "--models DIR", f"where models are (default: {MODELS})", type=Path, default=MODELS)
     for name, root in ROOTS.items():
         option(
             parser,
             f"--{name} SPEC",
-            f"a folder, pypi:NAME==VERSION or git:PATH@REF (default: {root} when it is there)",
+            f"a folder, pypi:NAME==VERSION or git:PATH@REF (default: {root} if it exists)",
         )
     option(
         parser,
         "--python FILE",
-        "an interpreter with vLLM: its source and plugins are used, and vLLM itself is asked",
+        "an interpreter with vLLM: its source and plugins are used, and vLLM is queried",
         type=Path,
     )
     add_workspace_argument(parser)

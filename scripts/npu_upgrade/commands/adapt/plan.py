@@ -1,11 +1,11 @@
-"""The files and the order of work to bring a model to vllm-ascend, and the code where it needs its own.
+"""Plan the files and steps that bring a model to vllm-ascend, and write the code if it needs its own.
 
-The checkpoint is analysed again. A model that nobody serves is held against the families that vLLM has, by
-tensors, configuration and modules, whatever its names: the nearest one, each tensor's and key's place there,
-and what has to be decided by a person (--decide). --scaffold OUT writes the model: a class of the family with
-the checkpoint's names, as a plugin of its own or into a tree; without an open decision vLLM loads it as it
-is, and dequantises fp8 where vllm-ascend does not take it. PASS: the plan stands; FAIL: the checkpoint is
-inconsistent and has to be put right first; INCONCLUSIVE as in analyze.
+The command analyses the checkpoint again. It compares a model that nothing serves with vLLM's families, by
+tensors, configuration and modules, whatever the names: it shows the nearest family, the place of each tensor
+and key there, and what a person has to decide (--decide). --scaffold OUT writes the model: a class of that
+family with the checkpoint's names, as its own plugin or into a tree; with no open decision vLLM loads it as
+it is, and dequantises fp8 if vllm-ascend does not support it. PASS: the plan stands; FAIL: the checkpoint is
+inconsistent and must be fixed first; INCONCLUSIVE as in analyze.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _check_answers(args: argparse.Namespace, like: Likeness, found: Analysis) ->
             near = difflib.get_close_matches(answer, families(), n=3, cutoff=0.3)
             raise BadInput(
                 f"no family is called {answer}",
-                expected="an architecture that a scaffold can be made like"
+                expected="an architecture that a scaffold can follow"
                 + (f", for instance: {', '.join(near)}" if near else ""),
                 try_=f"--decide 'family={next(iter(near), min(families()))}'",
             )
@@ -225,7 +225,7 @@ def _summary(plan: PlanFile, verdict: Verdict) -> str:
     if plan.scaffold:
         summary += f", {len(plan.scaffold)} scaffolds"
     if plan.likeness.family:
-        said = "it computes what" if plan.likeness.complete else "what is like it most is what"
+        said = "it computes what" if plan.likeness.complete else "the nearest to it is what"
         summary += f"; {said} {plan.likeness.family} does"
     if problem := delivery_problem(Path(plan.trees["delivery"].root), plan.name):
         summary += f"; no repository can take the commit yet: {problem.what}"
