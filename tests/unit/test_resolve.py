@@ -700,7 +700,7 @@ def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
     if asked:
         assert [data["ask"]["id"], *(one["id"] for one in data["with_it"])] == asked
         said = upgrade("resolve", "port-1", "--accept")[1]["summary"]
-        assert "1 accepted hunks are not in the files yet" in said
+        assert "1 accepted and not in the files yet" in said
         assert said.endswith("upgrade.py port --apply port-1")
     elif taken:
         assert data["next"].endswith("port --top")

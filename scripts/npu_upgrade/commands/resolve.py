@@ -62,6 +62,7 @@ arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
 --undo conflict-1a2b3c4d"""
 
 _MOST, _WIDEST = 20, 160
+_SHOWN = 8  # ids of hunks in a command
 
 
 class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -344,10 +345,8 @@ def _recheck(
         parts.append("plan PASS" if passed else f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
     if accepted := [id_ for id_ in hunks_to_take(job) if job.journal.answer(id_)]:
-        parts.append(f"{len(accepted)} accepted hunks are not in the files yet: `next --run` writes them,")
-        parts[-1] += (
-            f" or now {upgrade('port', '--apply', *(accepted if len(accepted) < 9 else ['ID...'])).short}"
-        )
+        now = upgrade("port", "--apply", *(accepted if len(accepted) <= _SHOWN else ["ID..."])).short
+        parts.append(f"{len(accepted)} accepted and not in the files yet: `next --run` writes that, or {now}")
     return ending(Result(Verdict.PASS, "; ".join(parts), data, brief={}), job, shown)
 
 
