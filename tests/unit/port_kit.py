@@ -171,6 +171,7 @@ class PortWorld:
         "        return self.forward(batch, tokens)",
         "        stats = StepStats(tokens)\n        return self.forward(batch, tokens)",
     )
+    ascend_new: str = ASCEND
 
     def __post_init__(self) -> None:
         runner = "vllm/v1/worker/gpu_model_runner.py"
@@ -181,7 +182,8 @@ class PortWorld:
         }
         self.vllm = write_tree(self.root / "vllm", {**more, runner: self.vllm_new})
         context = {"vllm_ascend/context.py": "def set_ascend_forward_context(batch):\n    return batch\n"}
-        upstream = {"vllm_ascend/__init__.py": "", "vllm_ascend/worker/model_runner_v1.py": ASCEND, **context}
+        runner = {"vllm_ascend/worker/model_runner_v1.py": self.ascend_new}
+        upstream = {"vllm_ascend/__init__.py": "", **runner, **context}
         self.ascend = self.root / "ascend"
         commit_at(self.ascend, "2026-01-01", upstream)
         self.old = write_tree(self.root / "old", self.old_files)

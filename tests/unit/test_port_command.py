@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at, git_at
 from merge_kit import upgrade
-from port_kit import GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write_tree
+from port_kit import ASCEND, GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write_tree
 
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.job.job import start_job
@@ -191,6 +191,24 @@ def test_where_the_npu_side_went_another_way_is_not_the_first_tier(tmp_path: Pat
     )
     world.ar.write_text(followed)
     assert world.hunks()["ar.run"]["tier"] == 1
+
+
+@pytest.mark.parametrize(("gains", "tier"), [("", 3), ("        self.talk(tokens)\n", 1)])
+def test_what_vllm_ascend_itself_has_is_not_only_dropped(tmp_path: Path, gains: str, tier: int) -> None:
+    """The GPU side dropped a statement of omni's that vllm-ascend's own runner has, too."""
+    marked = "        self.marked = self.count(batch)\n"
+    before = GPU_AR_OLD.replace("        self.send(payload)\n", f"{marked}        self.send(payload)\n")
+    after = GPU_AR_OLD.replace("        self.send(payload)\n", f"{gains}        self.send(payload)\n")
+    npu = NPU_AR.replace("        self.send(payload)\n", f"{marked}        self.send(payload)\n")
+    ascend = ASCEND.replace(
+        "        return self.forward(batch, tokens)\n",
+        f"{marked}        return self.forward(batch, tokens)\n",
+    )
+    world = PortWorld(tmp_path, omni_files(after, npu), omni_files(before, npu), ascend_new=ascend)
+    hunk = world.hunks()["ar.run"]
+    assert hunk["tier"] == tier, hunk
+    said = ["only drops what vllm-ascend has: self.marked = self.count(batch)"]
+    assert hunk["reasons"] == (said if tier == 3 else [])
 
 
 IDLE = """import torch

@@ -66,6 +66,7 @@ _KEPT_RUNS = 10
 _AUTO = ["needed"]
 _MOST = 6
 _LOOK_AGAIN = 5  # seconds between two looks at the run that is waited for
+_TOLD_AGAIN = 3  # looks between two lines of progress
 _BEHIND = "NPU_UPGRADE_BEHIND"  # set in a run that nobody waits for
 
 
@@ -172,7 +173,7 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
     gate = asked.job
     assert gate is not None
     before = {record.id for record in gate.job.records()}
-    waits = False
+    looks = 0
     while True:
         with locks.alone_now(gate.job.folder / "emulate") as alone:
             records = [one for one in gate.job.records() if one.gate == gate.gate]
@@ -187,9 +188,10 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
         if asked.whole and not asked.rest and (new or passed):
             yield _found_by_another(gate)
             return
-        if not waits:
-            waits = True
-            say("note: another run of this job is at work; waiting until it has shown what the change needs")
+        if looks % _TOLD_AGAIN == 0:
+            waited = f" ({looks * _LOOK_AGAIN} s)" if looks else ", until it has shown what the change needs"
+            say(f"waiting for another run of this job{waited}")
+        looks += 1
         sleep(_LOOK_AGAIN)
 
 

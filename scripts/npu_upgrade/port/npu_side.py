@@ -76,6 +76,12 @@ class NpuSide:
         return UpstreamFile(self.upstream.path, self.ascend.read(self.upstream.path))
 
     @cached_property
+    def upstream_keys(self) -> frozenset[str]:
+        """The statements of vllm-ascend's own runner, by their keys."""
+        units = parse_module(self.ascend.read(self.upstream.path)).units.values()
+        return frozenset(key for unit in units for key in keys_of(statements(unit)))
+
+    @cached_property
     def gpu_texts(self) -> dict[str, str]:
         return {runner.gpu_path: self.gpu.read(runner.gpu_path) for runner in self.runners}
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from npu_upgrade.code.flow import conditions
 from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.code.walk import last_name
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.apply import UnplaceableError, Work
 from npu_upgrade.port.driven import TELLING, Upstream
@@ -105,6 +106,8 @@ def _judge(
         ranked.lower(3, f"uses what the NPU side does not have: {', '.join(ranked.needs.unresolved)}")
     if any(map(is_device_bound, hunk.added)):
         ranked.lower(3, "speaks of CUDA itself")
+    if not hunk.added and (dropped := [key for key in hunk.removed if key in npu.upstream_keys]):
+        ranked.lower(3, f"only drops what vllm-ascend has: {cut(dropped[0], 80)}")
     if hunk.kind == "change" and hunk.diff:
         source = npu.modules[hunk.runner.kind].units[hunk.unit].source
         placed, carried = _place([hunk], [other for other in hunks if other.diff is hunk.diff], source)
