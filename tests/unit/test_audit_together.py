@@ -157,3 +157,17 @@ def test_what_the_device_side_imports_is_for_the_upgrade(tmp_path: Path) -> None
     found = look_together(ascend, vllm, "asked for", tree(tmp_path / "omni", files | main | broken))
     assert found.can
     assert [one.here.path for one in found.device] == [path]
+
+
+def test_a_neighbour_is_looked_for_again_by_other_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = tmp_path / "clone"
+    commit_at(clone, "2026-01-01", ASCEND)
+    target, vllm = open_source(f"git:{clone}@HEAD"), tree(tmp_path / "vllm", VLLM | LATER)
+    answers = iter(["first", "second"])
+    monkeypatch.setattr(together, "_first", lambda *_: next(answers))
+    assert neighbour(target, vllm, []) == "first"
+    assert neighbour(target, vllm, []) == "first"
+    monkeypatch.setattr(together, "code_digest", lambda *_: "other")
+    assert neighbour(target, vllm, []) == "second"

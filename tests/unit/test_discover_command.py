@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from discover_world import clone_with_tags, use_as_index
 from sources_kit import Server, git, serving
 
 from npu_upgrade.cli import main as cli
+from npu_upgrade.commands import discover as discover_command
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.job.job import start_job
@@ -318,3 +320,23 @@ def test_the_checkout_one_is_in_is_what_is_upgraded(
     monkeypatch.chdir(tmp_path / "elsewhere")
     _, found, _ = discover(capsys, "--ascend", f"git:{ascend}@HEAD")
     assert found["omni"]["spec"] != here
+
+
+@pytest.mark.parametrize(
+    ("vllm", "answers"),
+    [
+        (
+            "pypi:vllm==0.26.0",
+            ["take what is recommended", "take vllm 0.30.0, the target's own", "keep the pair"],
+        ),
+        ("pypi:vllm==0.30.0", ["take what is recommended", "keep the pair"]),
+        (None, ["take what is recommended", "keep the pair"]),
+    ],
+)
+def test_each_answer_to_a_pair_that_fails_has_its_command(vllm: str | None, answers: list[str]) -> None:
+    args = argparse.Namespace(vllm=vllm)
+    other = discover_command.upgrade("discover", "--ascend", "pypi:vllm-ascend==0.26.0rc1")
+    found = discover_command._answers(args, "dir:/omni", "pypi:vllm-ascend==0.30.0rc2", "0.30.0", other)
+    assert [name.removesuffix(" all the same") for name in found] == answers
+    assert found["take what is recommended"] == other.short
+    assert "next --continue --note WHO" in found["keep the pair all the same"]

@@ -27,7 +27,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.content import code_digest, content_of
 
 # The rooms whose code decides what is found.
-_ROOMS = ("audit", "program", "lineage", "threeway", "code", "sources")
+ROOMS = ("audit", "program", "lineage", "threeway", "code", "sources")
 # How the checks are called that have least in common with the others: another process begins with these.
 _APART = (
     "parity",
@@ -134,7 +134,7 @@ class KeptFindings:
     def __init__(self, world: World) -> None:
         triples = [world.triple] + ([world.old.triple] if world.old else [])
         content = [content_of(tree) for triple in triples for tree in triple.trees().values()]
-        self.folder = cache_root() / "audit" / sha256(json.dumps([content, code_digest(*_ROOMS)]))[:24]
+        self.folder = cache_root() / "audit" / sha256(json.dumps([content, code_digest(*ROOMS)]))[:24]
 
     def get(self, check: str) -> list[Finding] | None:
         """The findings of a check, None when they are not known."""

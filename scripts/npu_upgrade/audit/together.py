@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from npu_upgrade.audit.checks.imports import FileImports
 from npu_upgrade.audit.finding import Finding
-from npu_upgrade.audit.run import KeptFindings
+from npu_upgrade.audit.run import ROOMS, KeptFindings
 from npu_upgrade.audit.triples import vllm_of
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.ground.beside import beside
@@ -29,6 +29,7 @@ from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
+from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.index import versions_of
 from npu_upgrade.sources.pins import pair_of
@@ -117,7 +118,8 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
             lines = [[str(Spec("git", path=spec.path, ref=sha)) for sha in line] for line in (newer, older)]
         else:
             lines = _releases(spec.project, ascend.version, vllm.version) if spec.kind == "pypi" else []
-        known = cache_root() / "together" / f"{sha256(repr((ascend.spec, vllm.spec, lines)))[:24]}.json"
+        asked = repr((ascend.spec, vllm.spec, lines, code_digest(*ROOMS)))
+        known = cache_root() / "together" / f"{sha256(asked)[:24]}.json"
         if known.exists():
             return json.loads(known.read_text("utf-8"))
         found = next(filter(None, (_first(line, vllm, failing, end) for line in lines)), None)

@@ -122,8 +122,7 @@ def run(args: argparse.Namespace) -> Result:
     command = merging(omni.tree.spec, ascend.tree.spec) if omni.tree and ascend.tree and sure else None
     if verdict is Verdict.FAIL and omni.tree and ascend.tree:
         data["question"], command = _question(together, ascend.tree, omni.tree)
-        going_on = merging(omni.tree.spec, ascend.tree.spec).short
-        data["question"]["confirmed"] = f"{going_on}, then upgrade.py next --continue --note WHO"
+        data["question"]["answers"] = _answers(args, omni.tree.spec, ascend.tree.spec, pair.vllm, command)
     data = msgspec.to_builtins(data)
     result = Result(verdict, summary, data, render(data), command, _brief(data))
     with contextlib.suppress(BadInput):  # a cache that cannot be written
@@ -162,7 +161,8 @@ def _question(
     if best.target and not best.downstream:
         nearest = neighbour(ascend, best.vllm, best.target)
     on = " or ".join(one.vllm.spec for one in together)
-    ask = f"{ascend.spec} and {omni.spec} cannot be loaded together on {on}: which one must change?"
+    who = f"{ascend.spec} and {omni.spec}" if any(one.downstream for one in together) else ascend.spec
+    ask = f"{who} cannot be loaded on {on}: which one must change?"
     own = together[0]
     moved = [one for one in own.downstream if one.todo.startswith("take ")]
     if nearest is None and own.downstream and not own.target and len(moved) == len(own.downstream):
@@ -176,6 +176,18 @@ def _question(
     why = f"{nearest} is the nearest vllm-ascend that loads on {best.vllm.spec}"
     arguments = ("--omni", omni.requested, "--ascend", nearest, "--vllm", best.vllm.spec)
     return {"ask": ask, "recommended": nearest, "why": why}, upgrade("discover", *arguments)
+
+
+def _answers(
+    args: argparse.Namespace, omni: str, ascend: str, own: str | None, recommended: Command | None
+) -> dict[str, str]:
+    """What a person may say, and the command that goes on with it."""
+    found = {"take what is recommended": recommended.short} if recommended else {}
+    if own and args.vllm and not args.vllm.endswith(f"=={own}"):
+        target = ("--omni", omni, "--ascend", ascend, "--vllm", f"pypi:vllm=={own}")
+        found[f"take vllm {own}, the target's own"] = upgrade("discover", *target).short
+    going_on = merging(omni, ascend).short
+    return found | {"keep the pair all the same": f"{going_on}, then upgrade.py next --continue --note WHO"}
 
 
 def _brief(data: dict[str, Any]) -> dict[str, Any]:
