@@ -156,6 +156,22 @@ def test_a_hunk_with_an_unknown_name_is_refused_with_its_text(world: PortWorld) 
     assert everything(world.omni) == before
 
 
+def test_an_import_inside_a_hunk_of_what_the_npu_side_calls_otherwise_is_refused(tmp_path: Path) -> None:
+    """The name is translated, and stands in another module there."""
+    vllm = "from vllm.graph import CUDAGraphWrapper"
+    for number, (module, refused) in enumerate((("CUDAGraphWrapper", True), ("Other", False))):
+        late = f"{vllm.replace('CUDAGraphWrapper', module)}\n        {module}.clear()\n"
+        gained = f"    def shutdown(self):\n        {late}"
+        root = tmp_path / str(number)
+        root.mkdir()
+        world = PortWorld(root, omni_files(f"{GPU_AR_OLD}\n{gained}"))
+        write_tree(world.vllm, {"vllm/graph.py": "class CUDAGraphWrapper: ...\n\n\nclass Other: ...\n"})
+        hunk = world.hunks()["ar.shutdown"]
+        assert ("ACLGraphWrapper of vllm.graph" in "".join(hunk["reasons"])) is refused
+        code, data, _ = world.port("--apply", hunk["id"])
+        assert (code, bool(data["refused"])) == (int(refused), refused)
+
+
 def test_the_rest_is_taken_when_one_is_refused(world: PortWorld) -> None:
     hunks = world.hunks()
     code, data, _ = world.port("--apply", hunks["ar.pick"]["id"], hunks["ar.__init__"]["id"])

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.names import imports_in
 from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.code.uses import defines, free_names
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.sides import statements
+from npu_upgrade.program.absent import missing_import
 from npu_upgrade.program.program import ClassSymbol
 
 
@@ -73,6 +75,7 @@ def find_needs(hunks: Sequence[Hunk], npu: NpuSide) -> dict[str, Needs]:
             givers = [h for h in hunks if h is not hunk and _same_unit(h, hunk) and name in uses(h).locals]
             if givers or not npu.importable(hunk.runner, name):
                 _add(needs, name, givers)
+        needs.unresolved += _imports_in_vain(hunk, npu)
         if hunk.kind == "base":
             for name in sorted(_initialised(hunk, npu)):
                 callers = [
@@ -82,6 +85,14 @@ def find_needs(hunks: Sequence[Hunk], npu: NpuSide) -> dict[str, Needs]:
                 ]
                 _add(needs, f"the call of self.{name} in __init__", callers)
     return found
+
+
+def _imports_in_vain(hunk: Hunk, npu: NpuSide) -> list[str]:
+    """What the imports inside a hunk ask for that is not there, in the words of the NPU side."""
+    nodes = (node for key in hunk.added for node in nodes_of(key))
+    imports = (node for node in nodes if isinstance(node, ast.ImportFrom) and not node.level)
+    items = (item for node in imports for item in imports_in(node))
+    return [f"{item.name} of {item.module}" for item in items if missing_import(npu.program, item)]
 
 
 def _initialised(base: Hunk, npu: NpuSide) -> set[str]:
