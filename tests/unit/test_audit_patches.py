@@ -54,6 +54,10 @@ def returns_nothing(load, height):
     print(load)
 
 
+def turned_round(height, load):
+    return load
+
+
 def lift(self, load):
     return self.rope
 
@@ -108,6 +112,7 @@ def told(folder: Path, line: str) -> list[str]:
         ("cranes.hoist = forgets_to_return", "no-result"),
         ("cranes.Crane.swing = swing", "caller"),
         ("cranes.hoist_old = fits", "unread-name"),
+        ("cranes.hoist = turned_round", "replacement"),
         ("cranes.Crane.lift = lift_by_hook", "lacking"),
         ("cranes.Crane.weigh = weigh", "plain-for-static"),
         ("crane = cranes.Crane\n    crane.swing = swing", "caller"),

@@ -106,3 +106,37 @@ def test_what_cannot_be_made_and_what_is_for_gpus(
         NPU: MOORED.replace("{moor}", moor).replace("{crane}", crane),
     }
     assert [name for _, _, name in seen(make_world(tmp_path, files), "unmade-hooks")] == missing
+
+
+OPS = """
+class Op:
+    def forward_npu(self, x):
+        raise NotImplementedError
+
+
+class Norm(Op):
+    def __init__(self, size):
+        self.size = size
+
+    def forward_native(self, x):
+        return x
+
+    def {norm}(self, x):
+        return x
+
+
+class ForCudaOnly(Op):
+    def forward_cuda(self, x):
+        return x
+"""
+
+
+@pytest.mark.parametrize(("name", "told"), [("forward_npu", []), ("forward_oot", [("unmade", "Norm")])])
+def test_the_form_for_the_device_that_a_class_had_is_missed(
+    tmp_path: Path, name: str, told: list[tuple[str, str]]
+) -> None:
+    path = "vllm_omni/layers/norm.py"
+    old = make_world(tmp_path / "old", {path: OPS.replace("{norm}", "forward_npu")})
+    world = make_world(tmp_path / "new", {path: OPS.replace("{norm}", name)}, old=old)
+    assert [(kind, owner) for kind, owner, _ in seen(world, "unmade-hooks")] == told
+    assert seen(make_world(tmp_path / "alone", {path: OPS.replace("{norm}", name)}), "unmade-hooks") == []

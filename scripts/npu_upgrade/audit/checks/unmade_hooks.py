@@ -33,6 +33,33 @@ def check(world: World) -> Iterator[Finding]:
         yield from _abstract(cls)
         if any(owner.name == _INTERFACE for owner in cls.mro[1:]):
             yield from _of_gpus(cls)
+    yield from _of_devices(world)
+
+
+def _of_devices(world: World) -> Iterator[Finding]:
+    """The device's form of a method that a base only announces, and an heir had in the old pair and lacks.
+
+    Heirs that never had it may be for other devices only.
+    """
+    package, end = world.side.project.package, f"_{world.side.project.device}"
+    program = world.program
+    for path in program.holding(package, end) if world.of_omni else ():
+        if "NotImplementedError" not in program.text(path) or not (file := program.file(path)):
+            continue
+        for base in file.classes.values():
+            for name, node in _announced(base).items():
+                for heir in _heirs(base, program) if name.endswith(end) else ():
+                    made = any(name in owner.methods for owner in heir.mro if owner is not base)
+                    if not made and _had(heir, name, base, world):
+                        yield _finding(heir, base, name, node)
+
+
+def _had(cls: ClassSymbol, name: str, base: ClassSymbol, world: World) -> bool:
+    """Whether the class of that name had the method in the old pair, and not from its base."""
+    file = world.old.program.file(cls.file.path) if world.old else None
+    before = file.classes.get(cls.name) if file else None
+    method = before.lookup(name) if before else None
+    return method is not None and method.owner.name != base.name
 
 
 def _of_gpus(cls: ClassSymbol) -> Iterator[Finding]:
