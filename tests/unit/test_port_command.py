@@ -209,21 +209,28 @@ def test_where_the_npu_side_went_another_way_is_not_the_first_tier(tmp_path: Pat
     assert world.hunks()["ar.run"]["tier"] == 1
 
 
-@pytest.mark.parametrize(("gains", "tier"), [("", 3), ("        self.talk(tokens)\n", 1)])
-def test_what_vllm_ascend_itself_has_is_not_only_dropped(tmp_path: Path, gains: str, tier: int) -> None:
-    """The GPU side dropped a statement of omni's that vllm-ascend's own runner has, too."""
-    marked = "        self.marked = self.count(batch)\n"
-    before = GPU_AR_OLD.replace("        self.send(payload)\n", f"{marked}        self.send(payload)\n")
-    after = GPU_AR_OLD.replace("        self.send(payload)\n", f"{gains}        self.send(payload)\n")
-    npu = NPU_AR.replace("        self.send(payload)\n", f"{marked}        self.send(payload)\n")
-    ascend = ASCEND.replace(
-        "        return self.forward(batch, tokens)\n",
-        f"{marked}        return self.forward(batch, tokens)\n",
+@pytest.mark.parametrize(
+    ("gains", "reads", "tier"),
+    [("", "batch.marked", 3), ("        self.talk(tokens)\n", "batch.marked", 1), ("", "batch.other", 1)],
+)
+def test_what_vllm_ascend_sets_and_reads_is_not_only_dropped(
+    tmp_path: Path, gains: str, reads: str, tier: int
+) -> None:
+    """The GPU side dropped a statement that vllm-ascend's own runner has, for its worker."""
+    marked, send = "        batch.marked = self.count(batch)\n", "        self.send(payload)\n"
+    before, after = (GPU_AR_OLD.replace(send, f"{more}{send}") for more in (marked, gains))
+    end = "        return self.forward(batch, tokens)\n"
+    world = PortWorld(
+        tmp_path,
+        omni_files(after, NPU_AR.replace(send, f"{marked}{send}")),
+        omni_files(before, NPU_AR.replace(send, f"{marked}{send}")),
+        ascend_new=ASCEND.replace(end, f"{marked}{end}"),
     )
-    world = PortWorld(tmp_path, omni_files(after, npu), omni_files(before, npu), ascend_new=ascend)
+    worker = f"def run(batch):\n    return {reads}\n"
+    commit_at(world.ascend, "2026-01-02", {"vllm_ascend/worker/worker.py": worker})
     hunk = world.hunks()["ar.run"]
     assert hunk["tier"] == tier, hunk
-    said = ["only drops what vllm-ascend has: self.marked = self.count(batch)"]
+    said = ["only drops what vllm-ascend sets and reads: batch.marked = self.count(batch)"]
     assert hunk["reasons"] == (said if tier == 3 else [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from functools import cached_property
 
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import names_of
+from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.code.uses import defines
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.lineage.downstream import Downstream, Runner, Upstream, read_runner
 from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
 from npu_upgrade.port.driven import TELLING
@@ -80,6 +83,18 @@ class NpuSide:
         """The statements of vllm-ascend's own runner, by their keys."""
         units = parse_module(self.ascend.read(self.upstream.path)).units.values()
         return frozenset(key for unit in units for key in keys_of(statements(unit)))
+
+    def is_read_beyond(self, key: str) -> bool:
+        """Whether a statement of vllm-ascend's own runner sets an attribute that another file of it names."""
+        targets = [one for node in nodes_of(key) if isinstance(node, ast.Assign) for one in node.targets]
+        attributes = [
+            one for one in targets if isinstance(one, ast.Attribute) and dotted(one.value) != "self"
+        ]
+        if not attributes or key not in self.upstream_keys:
+            return False
+        package = self.upstream.path.partition("/")[0]
+        found = {path for one in attributes for path in self.program.holding(package, one.attr)}
+        return bool(found - {self.upstream.path})
 
     @cached_property
     def gpu_texts(self) -> dict[str, str]:

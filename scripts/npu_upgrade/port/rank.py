@@ -106,8 +106,8 @@ def _judge(
         ranked.lower(3, f"uses what the NPU side does not have: {', '.join(ranked.needs.unresolved)}")
     if any(map(is_device_bound, hunk.added)):
         ranked.lower(3, "speaks of CUDA itself")
-    if not hunk.added and (dropped := [key for key in hunk.removed if key in npu.upstream_keys]):
-        ranked.lower(3, f"only drops what vllm-ascend has: {cut(dropped[0], 80)}")
+    if not hunk.added and (dropped := next((key for key in hunk.removed if npu.is_read_beyond(key)), "")):
+        ranked.lower(3, f"only drops what vllm-ascend sets and reads: {cut(dropped, 80)}")
     if hunk.kind == "change" and hunk.diff:
         source = npu.modules[hunk.runner.kind].units[hunk.unit].source
         placed, carried = _place([hunk], [other for other in hunks if other.diff is hunk.diff], source)
