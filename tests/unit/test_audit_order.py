@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from audit_kit import AR, BASE, make_world, seen
+from audit_kit import AR, BASE, findings, make_world, seen
 
 CRANES = "vllm_ascend/harbour/cranes.py"
 HOME = """
@@ -166,4 +166,7 @@ def test_the_form_for_the_device_returns_in_the_order_of_the_others(
     tmp_path: Path, result: str, kinds: list[str]
 ) -> None:
     files = {"vllm_omni/layers/norm.py": FORMS.replace("{result}", result)}
-    assert [kind for kind, *_ in seen(make_world(tmp_path, files), "order")] == kinds
+    found = findings(make_world(tmp_path, files), "order")
+    assert [one.kind for one in found] == kinds
+    # the form that is named is one that returns by place, not the first
+    assert all("returns rest as 1, forward_native as 2" in one.what for one in found)

@@ -15,7 +15,7 @@ from npu_upgrade.code.signatures import Function, named_of, places_of, signature
 from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import files_with
-from npu_upgrade.program.program import File
+from npu_upgrade.program.program import File, Method
 from npu_upgrade.program.scope import Callee, Scope
 
 _FEWEST = 2  # others that take a result by the same name, all from one place
@@ -67,30 +67,33 @@ def _of_devices(world: World) -> Iterator[Finding]:
     form = re.compile(rf"def \w+{end}\b")
     files = filter(None, (world.program.file(p) for p in paths if form.search(world.program.text(p))))
     for cls in (cls for file in files for cls in file.classes.values()):
-        for name, method in cls.methods.items():
-            stem = name.removesuffix(end)
-            others = [
-                one for other, one in cls.methods.items() if other.startswith(f"{stem}_") and other != name
-            ]
-            if name == stem or method.owner is not cls or not others:
-                continue
-            theirs = [names for one in others for _, names in _returns(one.node)]
-            for node, names in _returns(method.node):
-                alike = [_in_words_of(name, theirs) for name in names]
-                if found := _misplaced(alike, theirs, fewest=1):
-                    word, place, usual = found
-                    other = others[0].name
-                    yield Finding(
-                        kind="result-place",
-                        owner=method.qualname,
-                        subject=f"{stem}: {word}",
-                        what=f"{method.qualname} returns {word} as {place + 1}, {other} as {usual + 1}",
-                        here=side(cls.file, node, unparse(node)),
-                        there=side(others[0], text=signature(others[0].node)),
-                        incident="S",
-                        why="the count fits, so that nothing fails and one result is taken for another",
-                        todo="return what the other forms return, in their order",
-                    )
+        for method in (one for name, one in cls.methods.items() if name.endswith(end) and one.owner is cls):
+            stem = method.name.removesuffix(end)
+            alike = (one for one in cls.methods.values() if one.name.startswith(f"{stem}_"))
+            yield from _of_form(method, stem, [one for one in alike if one is not method])
+
+
+def _of_form(method: Method, stem: str, others: Sequence[Method]) -> Iterator[Finding]:
+    """What one form returns in another place than all other forms that return it by place."""
+    theirs = [(one, names) for one in others for _, names in _returns(one.node)]
+    known = [names for _, names in theirs]
+    for node, names in _returns(method.node):
+        found = _misplaced([_in_words_of(name, known) for name in names], known, fewest=1)
+        if not found:
+            continue
+        word, place, usual = found
+        other = next(one for one, those in theirs if those[usual : usual + 1] == [word])
+        yield Finding(
+            kind="result-place",
+            owner=method.qualname,
+            subject=f"{stem}: {word}",
+            what=f"{method.qualname} returns {word} as {place + 1}, {other.name} as {usual + 1}",
+            here=side(method, node.lineno, unparse(node)),
+            there=side(other, text=signature(other.node)),
+            incident="S",
+            why="the count fits, so that nothing fails and one result is taken for another",
+            todo="return what the other forms return, in their order",
+        )
 
 
 def _in_words_of(name: str, others: Sequence[Sequence[str]]) -> str:
