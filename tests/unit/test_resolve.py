@@ -284,13 +284,17 @@ def test_a_finding_is_answered_with_a_method_or_waived(world: World, monkeypatch
     assert audit(world)[0] == 0
 
 
-def test_a_finding_of_files_that_were_edited_since_can_still_be_left(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def audited_beside_a_call_that_does_not_fit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     give("        self.record(logits)\n        self.load(1, 2, 3)\n", monkeypatch=monkeypatch)
     for kind in ("look", "port", "emulate"):
         upgrade("next", "--skip", kind, "--note", "not here")
     audit(world)
+
+
+def test_a_finding_of_files_that_were_edited_since_can_still_be_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
     id_ = ask()["id"]
     (world.omni / BASE).write_text(f"{text_of(world)}# ours\n")
     assert upgrade("resolve", id_, "--accept", "--note", "corrected")[0] == 2
@@ -303,10 +307,7 @@ def test_a_finding_of_files_that_were_edited_since_can_still_be_left(
 def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give("        self.record(logits)\n        self.load(1, 2, 3)\n", monkeypatch=monkeypatch)
-    for kind in ("look", "port", "emulate"):
-        upgrade("next", "--skip", kind, "--note", "not here")
-    audit(world)
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
     for _ in range(5):
         data = upgrade("next")[1]
         if data.get("step") != "answer":

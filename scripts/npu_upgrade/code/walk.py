@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard, TypeVar
 
 # Neither what holds no nodes, nor the contexts and operators that a node is asked for by its own fields.
@@ -78,6 +79,12 @@ def last_name(node: ast.AST | None) -> str:
     while isinstance(node, (ast.Call, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def bound_once(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that are bound at exactly one of the nodes."""
+    stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {name for name, count in stored.items() if count == 1}
 
 
 def is_super(node: ast.AST) -> TypeGuard[ast.Call]:

@@ -57,7 +57,7 @@ def asked(walk: Walk, step: Step) -> Asked:
         data["meanwhile"] = brief["meanwhile"] = str(run)
     if every[len(asks) :]:
         path = walk.folder / "questions.md"
-        texts = [*(_text(_whole(ask)) for ask in every), f"answers of all, in one file:\n{_template(every)}"]
+        texts = [*(_text(_whole(ask)) for ask in every), f"all answers in one file:\n{_template(every)}"]
         write_atomic(path, "\n\n\n".join(texts) + "\n")
         data["all_questions"] = brief["all_questions"] = str(path)
     number = f"{len(asks)} questions" if whole[1:] else "1 question"

@@ -46,7 +46,7 @@ from npu_upgrade.job.ask import (
     unasked_hunk,
 )
 from npu_upgrade.job.check import EDITED, check
-from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.job import ALL, Job, naming
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import find_workspace
@@ -344,7 +344,7 @@ def _recheck(
         passed = checked.verdict is Verdict.PASS
         parts.append("plan PASS" if passed else f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
-    if accepted := [id_ for id_ in hunks_to_take(job) if job.journal.answer(id_)]:
+    if accepted := hunks_to_take(job) if job.scope == ALL else []:
         now = upgrade("port", "--apply", *(accepted if len(accepted) <= _SHOWN else ["ID..."])).short
         parts.append(f"{len(accepted)} accepted and not in the files yet: `next --run` writes that, or {now}")
     return ending(Result(Verdict.PASS, "; ".join(parts), data, brief={}), job, shown)

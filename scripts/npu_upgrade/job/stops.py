@@ -113,16 +113,14 @@ def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | N
     # an answer to what another gate asked runs this one again, too: that is no try to pass it
     own = {record.id for record in records if record.gate == gate}
     answers = [one for one in journal.of(Answer) if one.stage in (FINDING, PORT)]
-    elsewhere = [one.at for one in answers if one.evidence not in own]
-    tries = [one.at for one in answers if one.evidence in own]
     runs: list[Record] = []
     before = ""
     for record in records:
         if record.gate != gate or record.started <= went_on:
             continue
         since, before = before, record.started
-        between = [at for at in (*elsewhere, *tries) if since <= at <= record.started]
-        if record.verdict == "FAIL" and between and not set(between) & set(tries):
+        between = [one.evidence in own for one in answers if since <= one.at <= record.started]
+        if record.verdict == "FAIL" and between and not any(between):
             continue
         if record.verdict == "PASS":
             runs = []

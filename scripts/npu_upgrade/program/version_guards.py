@@ -10,14 +10,13 @@ import ast
 import copy
 import operator
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from npu_upgrade.code.walk import last_name, string, walk
+from npu_upgrade.code.walk import bound_once, last_name, string, walk
 
 _OPERATORS: dict[type[ast.cmpop], Callable[[Version, Version], bool]] = {
     ast.Eq: operator.eq,
@@ -171,12 +170,8 @@ def _constants(tree: ast.AST, vllm: Version) -> dict[str, bool]:
         target, outcome = node.targets[0], evaluate(node.value, vllm)
         if outcome is not None and isinstance(target, ast.Name) and len(node.targets) == 1:
             found[target.id] = outcome
-    if not found:
-        return {}
-    stored = Counter(
-        node.id for node in walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
-    return {name: outcome for name, outcome in found.items() if stored[name] == 1}
+    once = bound_once(walk(tree)) if found else ()
+    return {name: outcome for name, outcome in found.items() if name in once}
 
 
 def _is_decided(node: ast.AST, vllm: Version, known: Mapping[str, bool]) -> bool:

@@ -37,8 +37,9 @@ def check(world: World) -> Iterator[Finding]:
         yield from one.optional()
     for file in _needed(world):
         yield from (found for found in FileImports(file, world).imports() if found.kind == "missing-import")
-    for file in _importing(world):
-        yield from FileImports(file, world).imports(of=frozenset(one.module for one in world.files))
+    audited = frozenset(file.module for file in world.files)
+    for file in _importing(world) if world.of_omni else ():
+        yield from FileImports(file, world).imports(of=audited)
 
 
 def _needed(world: World) -> list[File]:
@@ -62,7 +63,7 @@ def _importing(world: World) -> Iterator[File]:
     """The other files of the project whose text names a module of the audited ones."""
     audited = {file.path for file in world.files}
     package = world.side.project.package
-    words = {file.module.rpartition(".")[2] for file in world.files if world.of_omni}
+    words = {file.module.rpartition(".")[2] for file in world.files}
     holding = (world.program.holding(package, word) for word in words)
     paths = {path for found in holding if len(found) <= _TELLING for path in found}
     modules = re.compile("|".join(sorted(re.escape(file.module) for file in world.files)))

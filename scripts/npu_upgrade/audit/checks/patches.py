@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import forgets, is_stub
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, misfits, not_taken, places_of, signature
-from npu_upgrade.code.walk import dotted, last_name
+from npu_upgrade.code.walk import bound_once, dotted, last_name
 from npu_upgrade.program.absent import never_had
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import files_with, patch_target
@@ -112,12 +111,10 @@ def _patches(file: File, world: World) -> Iterator[Patch]:
 
 def _aliases(file: File) -> dict[str, ast.expr]:
     """The names that a file binds once, to a name or an attribute of something."""
-    stored = Counter(
-        node.id for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
+    once = bound_once(file.nodes)
     assigned = (node for node in file.nodes if isinstance(node, ast.Assign) and len(node.targets) == 1)
     pairs = ((node.targets[0], node.value) for node in assigned if dotted(node.value))
-    return {one.id: value for one, value in pairs if isinstance(one, ast.Name) and stored[one.id] == 1}
+    return {one.id: value for one, value in pairs if isinstance(one, ast.Name) and one.id in once}
 
 
 def _patch(
