@@ -252,3 +252,26 @@ def test_an_override_whose_own_callers_know_it_is_left_alone(tmp_path: Path) -> 
         BASE: TAKES + "\n        def prepare(self):\n            return 1, 2\n",
     }
     assert seen(make_world(tmp_path, files), "arity") == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "told"),
+    [
+        ("return out.view(1, 2), n", []),
+        ("return out.view(1, 2)", ["attend: a tensor for 2"]),
+        ("if n:\n    return out.view(1, 2)\nreturn super().attend(out, n)", ["attend: a tensor or 2 for 2"]),
+        ("view = out.view(1, 2)\nreturn view, n", []),
+        ("return out", []),  # which may be anything
+    ],
+)
+def test_a_tensor_where_the_parent_gives_several(tmp_path: Path, ours: str, told: list[str]) -> None:
+    """Also in classes of the NPU side that are no worker's."""
+    body = "\n".join(f"        {line}" for line in ours.split("\n"))
+    ascend = "class Impl:\n    def attend(self, out, n):\n        return out, n\n"
+    omni = "from vllm_ascend.attention import Impl\n\nclass NPUImpl(Impl):\n    def attend(self, out, n):\n"
+    files = {"vllm_ascend/attention.py": ascend, "vllm_omni/platforms/npu/attention.py": f"{omni}{body}\n"}
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "arity")] == told
+
+
+def test_a_function_that_unpacks_a_tensor_by_rows_is_silent(tmp_path: Path) -> None:
+    assert taken(tmp_path, "return self.x.view(2, 3)") == []

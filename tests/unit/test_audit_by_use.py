@@ -115,6 +115,10 @@ direct_register_custom_op(op_name="npu_swing", op_func=swing)
     ("line", "kinds"),
     [
         ("torch_npu.npu_hoist(x, ropes=[], knot=1)", []),
+        ("return torch_npu.npu_hoist(x, ropes=[], knot=1).view(1)", ["results"]),
+        ("return 1 + torch_npu.npu_hoist(x, ropes=[], knot=1)", ["results"]),
+        ("return torch_npu.npu_hoist(x, ropes=[], knot=1)[0].view(1)", []),
+        ("return torch_npu.npu_lower(x).view(1)", []),
         ("torch_npu.npu_hoist(input=x, ropes=[])", []),
         ("torch_npu.npu_hoist.out(x, work=w, out=[x])", []),
         ("torch.ops.npu.npu_hoist(x, [], layout='C')", []),
@@ -189,7 +193,10 @@ def test_a_name_that_a_loop_asks_for_in_vain_is_found(
     assert [subject for _, _, subject in seen(make_world(tmp_path, files), "names-asked")] == missing
 
 
-@pytest.mark.parametrize(("key", "missing"), [("Crane", []), ("OldCrane", ["OldCrane"])])
+# A layer is replaced by the name of its class, not by the one it is registered under.
+@pytest.mark.parametrize(
+    ("key", "missing"), [("Crane", []), ("OldCrane", ["OldCrane"]), ("crane", ["crane"])]
+)
 def test_a_layer_is_registered_under_a_class_that_there_is(
     tmp_path: Path, key: str, missing: list[str]
 ) -> None:
@@ -203,6 +210,6 @@ def test_a_layer_is_registered_under_a_class_that_there_is(
             for name, cls in {{"{key}": NPUCrane}}.items():
                 register_oot(cls, name=name)
     """
-    layers = "class Crane:\n    pass\n\n\ndef register_oot(cls, name):\n    pass\n"
+    layers = "NAMES = ['crane']\n\n\nclass Crane:\n    pass\n\n\ndef register_oot(cls, name):\n    pass\n"
     files = {"vllm/layers.py": layers, "vllm_omni/platforms/npu/layers.py": own}
     assert [subject for _, _, subject in seen(make_world(tmp_path, files), "names-asked")] == missing

@@ -96,6 +96,37 @@ def test_a_method_that_is_gone_and_still_asked_for(tmp_path: Path) -> None:
     assert "method" not in [one[0] for one in since(tmp_path / "c", gone, other)]
 
 
+def test_a_call_of_what_is_gone_too_is_not_lost(tmp_path: Path) -> None:
+    """Where the condition around it could be asked still."""
+    call = "        if fast:\n            self.pull(fast)\n"
+    pulls = [
+        f"    def pull(self, load):\n        return {text}\n" for text in ("load", "self.rope.pull(load)")
+    ]
+    kinds = [one[0] for one in since(tmp_path, (call, ""), *((pull, "") for pull in pulls))]
+    assert "lost" not in kinds
+
+
+@pytest.mark.parametrize(("asked", "told"), [("rope", True), ("self", False)])
+def test_a_method_that_others_ask_whether_it_is_there(tmp_path: Path, asked: str, told: bool) -> None:
+    """They do without it in silence, though a class of another device has it still."""
+    user = f"""
+        class GPUWinch:
+            def hold(self, rope):
+                if hasattr({asked}, "slacken"):
+                    {asked}.slacken()
+
+            def slacken(self):
+                pass
+    """
+    worlds = []
+    for name in ("slacken", "loosen"):
+        own = f"class NPUWinch:\n    def {name}(self):\n        pass\n"
+        files = {"vllm_omni/winch.py": user, CRANE: own}
+        worlds.append(make_world(tmp_path / name, files, old=worlds[0] if worlds else None))
+    found = [subject for kind, _, subject in seen(worlds[1], "lost") if kind == "method"]
+    assert found == ["slacken"] * told
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -98,6 +98,13 @@ def apply():
 """
 
 
+READS_FIRST = """def inner(self):
+        winch = self.winch
+        self.winch = winch
+        return winch
+"""
+
+
 def told(folder: Path, line: str) -> list[str]:
     world = make_world(folder, {PATCH: HEAD.replace("{line}", line), CRANES: HOME})
     return [kind for kind, _, _ in seen(world, "patches")]
@@ -118,6 +125,8 @@ def told(folder: Path, line: str) -> list[str]:
         ("crane = cranes.Crane\n    crane.swing = swing", "caller"),
         ("def inner(self, load): return self.winch\n    cranes.Crane.lift = inner", "lacking"),
         ("def inner(self): self.rope = self.winch\n    cranes.Crane.__init__ = inner", "lacking"),
+        (f"{READS_FIRST}    cranes.Crane.lift = inner", "lacking"),
+        ("cranes.Crane.heave = lift; key = 'heave' + HOME", "unread-name"),
     ],
 )
 def test_a_replacement_that_does_not_fit_is_found(tmp_path: Path, line: str, kind: str) -> None:
@@ -136,7 +145,40 @@ def test_a_replacement_that_does_not_fit_is_found(tmp_path: Path, line: str, kin
         "crane = cranes.Crane\n    crane.swing = swing_any",
         "crane = print\n    crane = cranes.Crane\n    crane.swing = swing",
         "def inner(self, load): return self.rope\n    cranes.Crane.lift = inner",
+        "def inner(self, load): self.winch = load; return self.winch\n    cranes.Crane.lift = inner",
+        "cranes.Crane.heave = lift; getattr(cranes.Crane(), 'heave')",
+        "cranes.Crane.forward = lift",  # which torch calls
     ],
 )
 def test_a_replacement_that_fits_is_silent(tmp_path: Path, line: str) -> None:
     assert told(tmp_path, line) == []
+
+
+YARD = "vllm_omni/harbour/yard.py"
+TAKES = "from vllm_omni.harbour.cranes import Crane\n\n\ndef build():\n    return Crane()\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "yard", "found"),
+    [
+        # Set where it is defined, when the yard has its own name for it already.
+        ("cranes.Crane = Other", TAKES, ["Crane in vllm_omni.harbour.yard"]),
+        ("cranes.Crane = Other; yard.Crane = Other", TAKES, []),
+        ("cranes.Crane = Other", TAKES.replace("from", "def late():\n    from"), []),
+        ("cranes.Crane = Other", "from vllm_omni.harbour import cranes\n\nCRANE = cranes.Crane()\n", []),
+    ],
+)
+def test_a_name_that_its_users_have_taken_before(
+    tmp_path: Path, lines: str, yard: str, found: list[str]
+) -> None:
+    patch = f"""
+        from vllm_omni.harbour import cranes, yard
+
+        class Other(cranes.Crane):
+            pass
+
+        def apply():
+            {lines}
+    """.replace("class Other(cranes.Crane)", "class Other")
+    files = {PATCH: patch, CRANES: HOME, YARD: yard}
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "patches-unseen")] == found

@@ -10,6 +10,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.ground.held import held
+from npu_upgrade.lineage.dialect import is_for_device
 from npu_upgrade.program.callees import Resolver
 from npu_upgrade.program.program import ClassSymbol, File, Method
 from npu_upgrade.program.scope import Scope, scope_of
@@ -68,11 +69,34 @@ def _is_text(stmt: ast.stmt) -> bool:
 
 
 def audited_scopes(world: World, resolver: Resolver) -> Iterator[Scope]:
-    """Every function of the audited files; methods once per class on whose objects they run."""
+    """Every function of the audited files; methods once per class on whose objects they run. With those
+    that are named for the device, wherever they are."""
     for file in world.files:
         yield Scope(file, file.tree)
         yield from (Scope(file, function.node) for function in file.functions.values())
     yield from _methods(world, resolver, True)
+    yield from device_scopes(world)
+
+
+@held
+def device_scopes(world: World) -> tuple[Scope, ...]:
+    """What the project's other files have for the device: functions and methods that are named for it, and
+    all methods of a class that is."""
+    device = world.side.project.device
+    if not world.of_omni or not device:
+        return ()
+    program, package = world.program, world.side.project.package
+    audited = {file.path for file in world.files}
+    paths = {path for word in (device, device.upper()) for path in program.holding(package, word)} - audited
+    named = re.compile(rf"^\s*(?:async )?(?:class|def) \w*(?:{device}|{device.upper()})", re.MULTILINE)
+    files = (program.file(path) for path in sorted(paths) if named.search(program.text(path)))
+    found = (scope for file in files if file for scope in functions_of(file))
+    return tuple(scope for scope in found if any(is_for_device(name, device) for name in _names(scope)))
+
+
+def _names(scope: Scope) -> tuple[str, ...]:
+    own = scope.node.name if isinstance(scope.node, Function) else ""
+    return (own, scope.owner.name) if scope.owner else (own,)
 
 
 def inherited_scopes(world: World, resolver: Resolver) -> Iterator[Scope]:

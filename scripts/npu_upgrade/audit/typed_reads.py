@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from npu_upgrade.audit.overrides import users_of
+from npu_upgrade.audit.overrides import device_scopes, users_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import branches, children, dotted, last_name, reached, walk
@@ -296,6 +296,7 @@ def _frames(world: World) -> Iterator[tuple[Scope, frozenset[str] | None]]:
         functions = (Scope(file, function.node) for function in file.functions.values())
         methods = (scope_of(cls, method) for cls in file.classes.values() for method in cls.methods.values())
         yield from ((frame, None) for frame in (*functions, *methods) if id(frame.node) not in covered)
+    yield from ((frame, None) for frame in device_scopes(world))
 
 
 def _set_below(cls: ClassSymbol, project: str, world: World) -> frozenset[str]:

@@ -74,6 +74,17 @@ def neutral(name: str, device: str = DEVICE) -> str:
     return _device_words(device).sub("", name).strip("_")
 
 
+def is_for_device(name: str, device: str = DEVICE) -> bool:
+    """Whether one of the words of a name is that of the device."""
+    return bool(_words_of(device).search(name))
+
+
+@functools.lru_cache(maxsize=64)
+def _words_of(device: str) -> re.Pattern[str]:
+    title = f"(?<![A-Z]){device.upper()}|{device.capitalize()}(?![a-z])"
+    return re.compile(rf"(?<![a-zA-Z]){device}(?![a-z])|{title}")
+
+
 @functools.lru_cache(maxsize=64)
 def _device_words(device: str) -> re.Pattern[str]:
     every = [word for word in (device, *MAIN_DEVICE) if word]

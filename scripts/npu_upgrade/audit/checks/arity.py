@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
@@ -26,7 +26,7 @@ def check(world: World) -> Iterator[Finding]:
     for wrong in wrong_unpackings(world, reader, told):
         told.add(id(wrong.source.node) if wrong.source else 0)
         yield _unpacked(wrong)
-    for cls in world.classes:
+    for cls in world.side.classes if world.of_omni else world.classes:
         for method, parents in overriding(cls):
             if id(method.node) not in told:
                 yield from _overridden(method, parents, reader)
@@ -56,25 +56,34 @@ def _unpacked(wrong: Unpacking) -> Finding:
 
 
 def _overridden(method: Method, parents: list[Method], reader: ArityReader) -> Iterator[Finding]:
-    """An override whose tuples have another length than those of every parent."""
+    """An override whose tuples have another length than those of every parent, or that may give a tensor
+    where every parent gives tuples."""
     own = method_arities(reader, method, method.owner)
     theirs = [method_arities(reader, parent, method.owner) for parent in parents]
-    if not own or not all(theirs) or any(own & (arities or set()) for arities in theirs):
+    if not own or not all(theirs) or not differ(own, [arities or _NONE for arities in theirs]):
         return
-    given, expected = _numbers(own), _numbers(frozenset().union(*filter(None, theirs)))
+    expects: Arities = frozenset().union(*filter(None, theirs))
+    given, expected = elements(own), elements(expects)
     parent = parents[0]
     yield Finding(
         kind="override",
         owner=method.owner.name,
-        subject=f"{method.name}: {given} for {expected}",
-        what=f"{method.qualname} returns {given} elements, {parent.qualname} returns {expected}",
-        here=side(method, text=f"returns {given} elements"),
-        there=side(parent, text=f"returns {expected} elements"),
+        subject=f"{method.name}: {elements(own, '')} for {elements(expects, '')}",
+        what=f"{method.qualname} returns {given}, {parent.qualname} returns {expected}",
+        here=side(method, text=f"returns {given}"),
+        there=side(parent, text=f"returns {expected}"),
         incident="S",
         why="A caller that takes the parent's result apart fails on the override's.",
         todo="Return what the parent returns now, in its order.",
         like="vllm-ascend #10188",
     )
+
+
+def differ(own: Arities, theirs: Sequence[Arities]) -> bool:
+    """Whether what one function returns is taken apart otherwise than what each of the others returns."""
+    if any(_TENSOR in arities for arities in theirs):
+        return False
+    return _TENSOR in own or not any(own & arities for arities in theirs)
 
 
 def _state(kind: str, owner: str, subject: str, what: str, here: Side, there: Side) -> Finding:
@@ -94,6 +103,13 @@ def _state(kind: str, owner: str, subject: str, what: str, here: Side, there: Si
 
 def _numbers(arities: Arities) -> str:
     return " or ".join(map(str, sorted(arities)))
+
+
+def elements(arities: Arities, elements: str = " elements") -> str:
+    lengths = arities - {_TENSOR}
+    return " or ".join(
+        [*["a tensor"] * (_TENSOR in arities), *[_numbers(lengths) + elements] * bool(lengths)]
+    )
 
 
 @dataclass(frozen=True)
@@ -198,10 +214,13 @@ def _difference(names: list[str], fields: list[str]) -> str:
 Arities = frozenset[int]
 _DEEPEST = 6
 _NONE: Arities = frozenset()
+_TENSOR = -1  # in the place of a length: one tensor, which is taken apart by its first dimension
+# Methods that tensors have and whose result is a tensor.
+_OF_TENSORS = {"view", "reshape", "contiguous", "unsqueeze", "squeeze", "flatten", "clone", "detach"}
 
 
 class ArityReader:
-    """Lengths of tuples. None: source does not tell; empty: never a tuple, but None."""
+    """Lengths of tuples, ``_TENSOR`` for a tensor. None: source does not tell; empty: only ever None."""
 
     def __init__(self, resolver: Resolver) -> None:
         self.resolver = resolver
@@ -229,6 +248,8 @@ class ArityReader:
 
     def of_call(self, call: ast.Call, scope: Scope, depth: int = 0) -> Arities | None:
         """The lengths of what a call gives."""
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_TENSORS:
+            return frozenset({_TENSOR})
         made = self.resolver.symbol(call.func, scope)
         if isinstance(made, ClassSymbol):
             return frozenset({len(record_fields(made))}) if is_named_tuple(made) else None
@@ -334,8 +355,8 @@ def _judged(scope: Scope, value: ast.expr, reader: ArityReader) -> tuple[Arities
     if call is None:
         return None
     arities = reader.of(call, scope)
-    if not arities:
-        return None
+    if not arities or _TENSOR in arities:
+        return None  # a tensor may have as many rows as are taken
     callees = reader.resolver.callees(call, scope)
     return arities, callees[0] if callees else None
 

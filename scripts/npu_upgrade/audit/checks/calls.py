@@ -72,10 +72,12 @@ def _judged(world: World, resolver: Resolver) -> dict[int, list[_Judged]]:
     of the project's other files that come to functions of the audited ones."""
     found: dict[int, list[_Judged]] = {}
     audited = {id(file) for file in world.files}
-    for scope in (*audited_scopes(world, resolver), *users_of(world)):
+    own = tuple(audited_scopes(world, resolver))
+    mine = {id(scope.node) for scope in own}
+    for scope in (*own, *users_of(world)):
         for call in resolver.body(scope.node).calls:
             callees = resolver.callees(call, scope)
-            if id(scope.file) not in audited:
+            if id(scope.node) not in mine:
                 # What others call may be of any of several classes, and has to fit the one that is ours.
                 callees = [callee for callee in callees if id(callee.file) in audited]
             if callees:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TypeGuard
 
 from npu_upgrade.audit.finding import Finding, Side, side
+from npu_upgrade.audit.overrides import device_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute, catches_import
 from npu_upgrade.code.names import Import, imports_in
@@ -40,6 +41,21 @@ def check(world: World) -> Iterator[Finding]:
     audited = frozenset(file.module for file in world.files)
     for file in _importing(world) if world.of_omni else ():
         yield from FileImports(file, world).imports(of=audited)
+    yield from _for_device(world)
+
+
+def _for_device(world: World) -> Iterator[Finding]:
+    """What functions that are named for the device ask for, in the project's other files."""
+    files = {id(scope.file): scope.file for scope in device_scopes(world)}
+    spans: dict[int, list[tuple[int, int]]] = {key: [] for key in files}
+    for scope in device_scopes(world):
+        body = scope.node.body
+        spans[id(scope.file)].append((body[0].lineno, body[-1].end_lineno or 0))
+    for key, file in files.items():
+        for finding in FileImports(file, world).findings():
+            line = finding.here.line
+            if any(first <= line <= last for first, last in spans[key]):
+                yield finding
 
 
 def _needed(world: World) -> list[File]:
@@ -231,6 +247,7 @@ class FileImports:
         return symbol.name if isinstance(symbol, ModuleSymbol) else None
 
     def _path(self, node: ast.Constant) -> Iterator[Finding]:
+        yield from self._passed_on(node)
         missing = missing_path(self.program, str(node.value))
         live = self.places.get(id(node)) if missing else None
         # A file that puts modules into sys.modules may make the one it names.
@@ -239,6 +256,28 @@ class FileImports:
         if id(node) not in {id(part) for other in live.expressions() for part in no_paths(other)}:
             why = "whoever imports by this path fails"
             yield self._finding("missing-path", live, node.lineno, *missing, why, repr(node.value))
+
+    def _passed_on(self, node: ast.Constant) -> Iterator[Finding]:
+        """A path to another project's class that a module imports, where it has an heir of it."""
+        module, _, name = str(node.value).replace(":", ".").rpartition(".")
+        file = self.program.module(module)
+        symbol = file.resolve(ast.Name(name)) if file and name in file.imports else None
+        if file is None or not isinstance(symbol, ClassSymbol) or symbol.project == file.project:
+            return
+        heir = next((cls for cls in file.classes.values() if symbol in cls.mro[1:]), None)
+        if heir and (live := self.places.get(id(node))):
+            project, text = symbol.project, repr(node.value)
+            yield Finding(
+                kind="passed-on",
+                owner=live.scope,
+                subject=f"{module}.{name}",
+                what=f"{name} of {module} is {project}'s, which {heir.name} there derives from",
+                here=side(self.file, node.lineno, text),
+                there=side(heir),
+                incident="A",
+                why=f"the path leads to {project}'s class, without what {heir.name} has",
+                todo=f"name {module}.{heir.name}, or {project}'s class by its own module",
+            )
 
     def _finding(
         self, kind: str, live: Live, line: int, module: str, name: str, why: str, text: str

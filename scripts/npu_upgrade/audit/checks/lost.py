@@ -51,7 +51,7 @@ def check(world: World) -> Iterator[Finding]:
             was = before.get(_place(scope))
             gone, whole = _gone(scope, was) if was and id(scope.node) not in told else ("", "")
             if was and gone and not _is_moved(gone, whole, scope, world):
-                yield from _finding(scope, was, gone, world)
+                yield from _finding(scope, was, gone, whole, world)
         for name, cls in file.classes.items():
             if name in old.classes:
                 yield from _overrides(cls, old.classes[name])
@@ -130,8 +130,8 @@ def _parsed(key: str) -> ast.Module | None:
         return None
 
 
-def _finding(scope: Scope, was: Scope, gone: str, world: World) -> Iterator[Finding]:
-    if not _is_there(_words(gone), scope, world) or _is_followed(_place(scope)[1], gone, world):
+def _finding(scope: Scope, was: Scope, gone: str, whole: str, world: World) -> Iterator[Finding]:
+    if not _is_there(whole, scope, world) or _is_followed(_place(scope)[1], gone, world):
         return
     yield Finding(
         kind="lost",
@@ -206,10 +206,18 @@ def _counted(text: str) -> tuple[str, Counter[str]]:
     return text, Counter(_WORD.findall(text))
 
 
-def _is_there(words: set[str], scope: Scope, world: World) -> bool:
-    """Whether the trees have all the words still: none is of an interface that went."""
+def _is_there(gone: str, scope: Scope, world: World) -> bool:
+    """Whether the trees have all the words still: none is of an interface that went.
+
+    What the function only calls on itself is defined somewhere, under that name.
+    """
+    words = _words(gone)
     left = [word for word in words if word not in scope.file.source]
     mentions = Mentions(world.program)
+    for name in (word for word in words if f"self.{word}(" in gone):
+        made = re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)")
+        if not any(made.search(one.text) for one in mentions.of(name)):
+            return False
     return all(any(_is_name(word, one, world) for one in mentions.of(word)) for word in left)
 
 
@@ -269,7 +277,8 @@ def _methods(cls: ClassSymbol, was: ClassSymbol, world: World) -> Iterator[Findi
 
 
 def _user(name: str, cls: ClassSymbol, world: World) -> Scope | None:
-    """Who asks for the method: the class on its own objects, or others where nothing has that name now."""
+    """Who asks for the method: the class on its own objects, others where nothing has that name now, or the
+    project's other files, which do without it where an object has none."""
     for method in cls.methods.values():
         scope = scope_of(cls, method)
         if name in locals_of(scope.node).asked:
@@ -280,9 +289,23 @@ def _user(name: str, cls: ClassSymbol, world: World) -> Scope | None:
     users = [scope for scope in users if next(_loads(scope.node, name), None)]
     asked = any(name in locals_of(scope.node).asked for scope in users)
     made = re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)|[\"']{name}[\"']")
+    if not users and (asker := _asker(name, world)):
+        return asker
     if not users or asked or any(made.search(one.text) for one in Mentions(world.program).of(name)):
         return None
     return users[0]
+
+
+def _asker(name: str, world: World) -> Scope | None:
+    """The function beyond the NPU side that asks an object of another class whether it has the name."""
+    asks = re.compile(rf"(?:hasattr|getattr)\(\s*(?!self\s*,)[^()]+,\s*[\"']{name}[\"']")
+    audited = {file.path for file in world.files}
+    for path in world.program.holding(world.side.project.package, name):
+        file = world.program.file(path) if path not in audited else None
+        for scope in functions_of(file) if file and asks.search(file.source) else ():
+            if asks.search(text_of(scope.node)):
+                return scope
+    return None
 
 
 def _loads(node: ast.AST, name: str) -> Iterator[ast.Attribute]:

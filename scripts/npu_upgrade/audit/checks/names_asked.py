@@ -86,8 +86,8 @@ def _registered(file: File, world: World) -> Iterator[Finding]:
 
 
 def _is_class(name: str, world: World) -> bool:
-    """Whether vllm has a class of that name, or registers one under it."""
-    there = re.compile(rf"^\s*class {name}\b|[\"']{name}[\"']", re.MULTILINE)
+    """Whether vllm has a class of that name, by which one is replaced; it may be registered by another."""
+    there = re.compile(rf"^\s*class {name}\b", re.MULTILINE)
     return any(there.search(text) for _, text in files_with(world.program, "vllm", name))
 
 

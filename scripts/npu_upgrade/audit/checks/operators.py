@@ -13,8 +13,8 @@ from npu_upgrade.audit.operator_schemas import OPERATORS, Schema, Schemas
 from npu_upgrade.audit.overrides import functions_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import misfit
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.signatures import Function, misfit
+from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
 
@@ -25,7 +25,8 @@ _FEWEST = 2  # other uses, all alike
 
 @dataclass(frozen=True)
 class Use:
-    """A call of an operator; ``taken`` is the number of results it is taken apart into, 0 for none."""
+    """A call of an operator; ``taken`` is the number of results it is taken apart into, 0 for none, 1 where
+    what it gives is used as one tensor."""
 
     file: File
     call: ast.Call
@@ -80,7 +81,10 @@ def _against(name: str, use: Use, schemas: Sequence[Schema]) -> Iterator[Finding
     if all(reasons):
         yield _finding("schema", name, use, f"calls {name}(), which {reasons[0]}", schemas[0].place)
     elif use.taken and None not in numbers and use.taken not in numbers:
-        what = f"takes {use.taken} results of {name}(), and it returns {schemas[0].results}"
+        takes = (
+            f"{use.taken} results of {name}()" if use.taken > 1 else f"what {name}() returns for one tensor"
+        )
+        what = f"takes {takes}, and it returns {schemas[0].results}"
         yield _finding("results", name, use, what, schemas[0].place)
 
 
@@ -95,6 +99,7 @@ def _uses(file: File) -> dict[str, list[Use]]:
         for target in node.targets
         if isinstance(target, ast.Tuple) and not any(isinstance(item, ast.Starred) for item in target.elts)
     }
+    taken |= {id(value): 1 for value in _as_one(file)}
     found: dict[str, list[Use]] = {}
     for node in file.nodes:
         if isinstance(node, ast.Call) and (name := dotted(node.func)).startswith(OPERATORS):
@@ -102,10 +107,21 @@ def _uses(file: File) -> dict[str, list[Use]]:
     return found
 
 
+def _as_one(file: File) -> Iterator[ast.expr]:
+    """What is used as one tensor: asked for an attribute, reckoned with, or returned by a hint."""
+    for node in file.nodes:
+        if isinstance(node, ast.Attribute):
+            yield node.value
+        elif isinstance(node, ast.BinOp):
+            yield from (node.left, node.right)
+        elif isinstance(node, Function) and last_name(node.returns) == "Tensor":
+            yield from (one.value for one in walk(node) if isinstance(one, ast.Return) and one.value)
+
+
 def _judged(name: str, use: Use, others: Sequence[Use]) -> Iterator[Finding]:
-    numbers = {other.taken for other in others if other.taken}
-    apart = [other for other in others if other.taken]
-    if use.taken and len(apart) >= _FEWEST and len(numbers) == 1 and use.taken not in numbers:
+    numbers = {other.taken for other in others if other.taken > 1}
+    apart = [other for other in others if other.taken > 1]
+    if use.taken > 1 and len(apart) >= _FEWEST and len(numbers) == 1 and use.taken not in numbers:
         (number,) = numbers
         what = f"takes {use.taken} results of {name}(), and all others take {number}"
         yield _finding("results", name, use, what, _place(apart[0]))

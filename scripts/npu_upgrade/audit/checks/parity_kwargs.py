@@ -58,7 +58,8 @@ def _of_omni(both: Both) -> Iterator[Finding]:
     for name, calls in calls_in(both.gpu.node).items():
         if name.startswith(_LOCAL):
             continue
-        nodes = _npu_nodes(both)
+        # What ``replace`` makes belongs to the place where it is made.
+        nodes = [both.npu.node] if "replace(" in name else _npu_nodes(both)
         there = merged(nodes, name)
         upstream = _of_upstream(both, name)
         missing = _missing(calls, there, _parameters(both, name), renamed(name))

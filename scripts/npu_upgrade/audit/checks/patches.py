@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.checks.imports import FileImports
@@ -12,7 +12,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import forgets, is_stub
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function, misfits, not_taken, places_of, signature
-from npu_upgrade.code.walk import bound_once, dotted, last_name
+from npu_upgrade.code.walk import bound_once, dotted, last_name, string
 from npu_upgrade.program.absent import never_had
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import files_with, patch_target
@@ -24,6 +24,12 @@ ABOUT = "functions put in place of others that do not fit them, and names that n
 
 _KINDS = {"staticmethod", "classmethod"}
 _FRAMEWORK = {"Module", "object", "ABC", "Generic", "Protocol"}
+# What torch's modules have and torch itself reads.
+_OF_MODULES = re.compile(
+    r"__|_?(forward|call|apply|load_|save_|state_|register_|named_|get_|add_|extra_|replicate|version|compiled)|"
+    r"(set_|training|train|eval|to|cuda|half|float|double|bfloat16|type|share|zero|requires|parameters|"
+    r"buffers|children|modules|dump|_is_hf|_parameters|_buffers|_modules)"
+)
 
 
 @dataclass(frozen=True)
@@ -131,8 +137,17 @@ def _patch(
     else:
         symbol = world.program.lookup(owner, name)
         original = symbol.node if isinstance(symbol, FunctionSymbol) else None
-    if original or never_had(world.program, owner, name):
+    if original or never_had(world.program, owner, name) or (cls and _is_new_to_module(cls, name)):
         yield Patch(file, node, value, owner, name, cls, original, home)
+
+
+def _is_new_to_module(cls: ClassSymbol, name: str) -> bool:
+    """Whether a module of torch's has no such attribute by itself, and its class gives it none."""
+    outside = {last_name(node) for owner in cls.mro for node in owner.outside}
+    if "Module" not in outside or not outside <= _FRAMEWORK or _OF_MODULES.match(name):
+        return False
+    word = re.compile(rf"\b{name}\b")
+    return not any(word.search(ast.unparse(owner.node)) for owner in cls.mro)
 
 
 def _function(value: ast.expr, file: File) -> tuple[Function | None, set[str]]:
@@ -213,8 +228,11 @@ def _files_with(name: str, world: World) -> Iterator[File]:
 
 
 def _reads(node: ast.AST, name: str) -> bool:
-    if isinstance(node, ast.Constant):
-        return node.value == name
+    if isinstance(node, ast.Call):
+        return any(string(arg) == name for arg in node.args)
+    if isinstance(node, (ast.Assign, ast.For)):
+        listed = node.value if isinstance(node, ast.Assign) else node.iter
+        return isinstance(listed, (ast.Tuple, ast.List, ast.Set)) and name in map(string, listed.elts)
     if isinstance(node, ast.Attribute):
         return node.attr == name and isinstance(node.ctx, ast.Load)
     if isinstance(node, ast.Name):
@@ -225,13 +243,20 @@ def _reads(node: ast.AST, name: str) -> bool:
 def _lacking(patch: Patch, new: Function, cls: ClassSymbol, world: World) -> Iterator[Finding]:
     """What the function reads of its first argument and the class it is put on does not have."""
     use = self_use(new)
-    for name in sorted(use.reads.keys() - use.writes.keys()):
-        if not name.startswith("__") and not _has(cls, name, patch.file, world):
+    unset = {name for name, reads in use.reads.items() if _is_read_first(name, reads, new)}
+    for name in sorted(unset):
+        if not name.startswith("__") and not _has(cls, name, patch.file, new, world):
             what = f"{new.name} is put on {cls.name} and reads self.{name}, which that has not"
             yield _finding("lacking", patch, f": {name}", what, new)
 
 
-def _has(cls: ClassSymbol, name: str, file: File, world: World) -> bool:
+def _is_read_first(name: str, reads: Sequence[ast.expr], new: Function) -> bool:
+    """Whether a function reads an attribute of its object that no statement above has set."""
+    written = [write.node.lineno for write in self_use(new).writes.get(name, ())]
+    return not written or min(read.lineno for read in reads) < min(written)
+
+
+def _has(cls: ClassSymbol, name: str, file: File, new: Function, world: World) -> bool:
     """Whether objects of the class have the attribute, or may: torch's modules bring names of their own,
     which others read without setting them."""
     if any(last_name(base) not in _FRAMEWORK for owner in cls.mro for base in owner.outside):
@@ -242,7 +267,9 @@ def _has(cls: ClassSymbol, name: str, file: File, world: World) -> bool:
     made = re.compile(rf"\.{name}\b[^=\n]*=(?!=)|def {name}\b|[\"']{name}[\"']")
     read = re.compile(rf"\bself\.{name}\b")
     others = (other for other in _files_with(name, world) if read.search(other.source))
-    return bool(made.search(file.source)) or any(not made.search(o.source) for o in others if o is not file)
+    rows = file.source.splitlines()
+    beside = "\n".join([*rows[: new.lineno - 1], *rows[new.end_lineno or new.lineno :]])
+    return bool(made.search(beside)) or any(not made.search(o.source) for o in others if o is not file)
 
 
 def _finding(kind: str, patch: Patch, subject: str, what: str, new: Function | None) -> Finding:

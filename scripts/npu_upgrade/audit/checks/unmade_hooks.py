@@ -12,6 +12,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import last_name, string, walk
 from npu_upgrade.ground.held import held
+from npu_upgrade.program.heirs import heirs
 from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol, Program
 
@@ -48,7 +49,7 @@ def _of_devices(world: World) -> Iterator[Finding]:
             continue
         for base in file.classes.values():
             for name, node in _announced(base).items():
-                for heir in _heirs(base, program) if name.endswith(end) else ():
+                for heir in _making(base, program) if name.endswith(end) else ():
                     made = any(name in owner.methods for owner in heir.mro if owner is not base)
                     if not made and _had(heir, name, base, world):
                         yield _finding(heir, base, name, node)
@@ -127,7 +128,7 @@ def _lacks(cls: ClassSymbol, base: ClassSymbol, name: str) -> bool:
 
 def _is_left_out(cls: ClassSymbol, base: ClassSymbol, name: str, world: World) -> bool:
     """Whether something asks for it, and nearly all other heirs of the base have it."""
-    others = [heir for heir in _heirs(base, world.program) if heir not in cls.mro and cls not in heir.mro]
+    others = [heir for heir in _making(base, world.program) if heir not in cls.mro and cls not in heir.mro]
     ends = [heir for heir in others if not any(heir in other.mro[1:] for other in others)]
     without = [heir for heir in ends if _lacks(heir, base, name) and name not in _set_on(heir)]
     if len(ends) - len(without) < max(_FEWEST, len(without) * 3):
@@ -139,15 +140,8 @@ def _set_on(cls: ClassSymbol) -> set[str]:
     return {name for owner in cls.mro for name in owner.assigned}
 
 
-@held
-def _heirs(base: ClassSymbol, program: Program) -> tuple[ClassSymbol, ...]:
-    """The classes of the base's package that derive from it."""
-    package = base.file.path.partition("/")[0]
-    named = re.compile(rf"^class \w+\(.*\b{base.name}\b", re.MULTILINE | re.DOTALL)
-    found = files_with(program, package, base.name)
-    files = [program.file(path) for path, text in found if named.search(text)]
-    classes = (cls for file in files if file for cls in file.classes.values())
-    return tuple(cls for cls in classes if base in cls.mro[1:] and not _is_empty(cls))
+def _making(base: ClassSymbol, program: Program) -> list[ClassSymbol]:
+    return [cls for cls in heirs(base, program) if not _is_empty(cls)]
 
 
 def _is_empty(cls: ClassSymbol) -> bool:
