@@ -62,11 +62,29 @@ def test_a_pipeline_waits_where_something_cheaper_executes_the_change():
     speech, step, alone = ("pipelines", scenario("speech")), "Runner.step", "Runner.speak"
     executed = EXECUTED | {step: EXECUTED[step] | {"pipelines speech"}, "run": {"pipelines speech"}}
     called = {"run": {"step"}}
-    found = chosen_for(CORE, [*ALL, speech], {step}, executed, called, SECONDS, ())
+    seconds = SECONDS | {"pipelines speech": 70.0}
+    found = chosen_for(CORE, [*ALL, speech], {step}, executed, called, seconds, ())
     assert speech in found.pending
     assert speech not in found.needed
     executed |= {alone: {"pipelines speech"}}
-    assert speech in chosen_for(CORE, [*ALL, speech], {alone}, executed, called, SECONDS, ()).needed
+    assert speech in chosen_for(CORE, [*ALL, speech], {alone}, executed, called, seconds, ()).needed
+
+
+def test_a_pipeline_waits_where_the_others_fill_the_time():
+    speech, executed = ("pipelines", scenario("speech")), EXECUTED | {"Runner.speak": {"pipelines speech"}}
+    seconds, changed = SECONDS | {"pipelines speech": 50.0}, {"Runner.speak"}
+    for slow, is_needed in ((90.0, True), (130.0, False)):
+        everything, known = [*ALL, speech], seconds | {"serve server": slow}
+        found = chosen_for(CORE, everything, changed, executed, CALLED, known, ())
+        assert (speech in found.needed, speech in found.pending) == (is_needed, not is_needed)
+        again = chosen_for(CORE, everything, changed, executed, CALLED, known, ("pipelines speech",))
+        assert again.needed[0] == speech
+
+
+def test_names_that_are_new_bring_the_run_that_is_about_them():
+    found = chosen_for(CORE, ALL, {"Runner.step"}, EXECUTED, CALLED, SECONDS, (), {"embeds", "Runner"})
+    assert set(names(found.needed)) - set(names(CORE)) == {"graph pool"}
+    assert "eager pool" in names(found.pending)
 
 
 def test_it_runs_from_each_place_that_it_is_called_from_in_each_tier():

@@ -229,3 +229,17 @@ def test_a_tier_is_as_good_as_its_worst_scenario():
 def test_a_scenario_that_a_release_has_not_got_hides_nothing_that_passed():
     outcomes = [_outcome("ABSENT"), _outcome("PASS", scenario="b"), _outcome("ABSENT", tier="graph")]
     assert tiers([Compared(one, None) for one in outcomes]) == {"eager": "PASS", "graph": "ABSENT"}
+
+
+@pytest.mark.parametrize(
+    ("old", "state"),
+    [
+        ("streamed: request 0: payload 'answer' has shape (38400,), the reference (21120,)", "LAG"),
+        ("streamed: request 0: payload 'answer' is 0.5 away from the reference", "FAIL"),
+        ("streamed: request 0: no payload 'answer'", "FAIL"),
+    ],
+)
+def test_an_answer_that_ends_elsewhere_from_run_to_run_is_the_old_pairs_too(old: str, state: str) -> None:
+    why = "two at once: request 1: payload 'answer' has shape (21120,), the reference (38400,)"
+    new = Outcome("pipelines", "qwen3-tts", "FAIL", why)
+    assert Compared(new, Outcome("pipelines", "qwen3-tts", "FAIL", old)).state == state

@@ -181,6 +181,13 @@ def called_names(text: str) -> Iterator[tuple[str, set[str]]]:
         yield name, {getattr(one, "attr", getattr(one, "id", "")) for one in calls}
 
 
+def named(text: str) -> set[str]:
+    """The names that a module defines, binds or reads, those after a dot too."""
+    fields = ("id", "attr", "name", "arg")
+    nodes = ast.walk(ast.parse(text))
+    return {word for node in nodes for field in fields if isinstance(word := getattr(node, field, None), str)}
+
+
 def _bodies(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, node in _definitions(ast.parse(text)):

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import kept
-from npu_upgrade.gates.emulation.catalogue import TIERS, chosen
-from npu_upgrade.gates.emulation.changed import called_names, changed_functions, text_of, watched
+from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen
+from npu_upgrade.gates.emulation.changed import called_names, changed_functions, named, text_of, watched
 from npu_upgrade.gates.emulation.dry_run import Wanted
 
 LONG = "pipelines"
+_ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
+_MOST = 180.0  # seconds of all needed runs, two at a time, beyond which no pipeline is among them
 _SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0, "pipelines": 120.0}  # of a run that was never seen
 
 
 @dataclass(frozen=True)
 class Choice:
-    """``needed``: the core, what failed last and, for each changed function, in each tier that executes it
-    and for each function that it is called from, directly or not, the cheapest run that executes both. A
-    pipeline takes minutes: it is needed where nothing else executes a function, and pending otherwise.
+    """``needed``: the core, what failed last, what is about names that the change is the first to bring, and,
+    for each changed function, in each tier that executes it and for each function that it is called from,
+    directly or not, the cheapest run that executes both. A pipeline takes minutes: it is needed where nothing
+    else executes a function and the others leave it time, and pending otherwise.
 
     ``pending``: what else the change can touch. ``unknown``: changed functions of which no run is known.
     """
@@ -42,12 +45,12 @@ def choose(
     everything = chosen(["all"], tiers, omni=omni)
     core = chosen(["core"], tiers, omni=omni)
     executed, seconds = kept.executed_by()
-    changed = _changed(new, old, paths) if old else None
+    changed, brought = _changed(new, old, paths) if old else (None, set[str]())
     called: dict[str, set[str]] = {}
     for path in watched(new):
         for name, names in called_names(text_of(new, path)):
             called.setdefault(name, set()).update(names)
-    return chosen_for(core, everything, changed, executed, called, seconds, failed)
+    return chosen_for(core, everything, changed, executed, called, seconds, failed, brought)
 
 
 def chosen_for(
@@ -58,10 +61,12 @@ def chosen_for(
     called: Mapping[str, set[str]],
     seconds: Mapping[str, float],
     failed: Collection[str],
+    brought: Collection[str] = (),
 ) -> Choice:
     """The choice, from what is known: function -> runs that execute it, -> names it calls; run -> seconds.
 
-    ``changed`` is None where nothing tells what changed: anything may be touched.
+    ``changed`` is None where nothing tells what changed: anything may be touched. ``brought`` are names that
+    the changed files did not have before.
     """
 
     def cost(run: tuple[str, Any]) -> tuple[float, int]:
@@ -83,21 +88,29 @@ def chosen_for(
         for caller in sorted(_callers(function, called) & executed.keys()):
             for tier in TIERS[: TIERS.index(LONG)]:
                 add([run for run in fitting if run[0] == tier and _name(run) in executed[caller]])
+    for scenario in {run[1].name: run[1] for run in everything if run[0] in _ALONE}.values():
+        if any(word in name.lower() for word in scenario.words for name in brought):
+            runs = [run for run in everything if run[1] is scenario and run[0] in _ALONE]
+            needed += [run for run in runs[-1:] if run not in needed]  # with graphs, where it has them
+            touched |= {*map(_name, runs)}
     needed += [run for run in everything if _name(run) in failed and run not in needed]
+    for run in sorted((run for run in needed if run[0] == LONG and _name(run) not in failed), key=cost)[::-1]:
+        if sum(cost(one)[0] for one in needed) > _MOST:
+            needed.remove(run)
     others = [run for run in everything if run not in needed]
     pending = [run for run in others if changed is None or _name(run) in touched]
     return Choice(
-        _two_lanes(sorted(needed, key=lambda run: (_name(run) not in failed, *cost(run)))),
+        _two_lanes(sorted(needed, key=lambda run: (_name(run) not in failed, *cost(run))), cost),
         sorted(pending, key=cost),
         frozenset(changed or ()),
         frozenset(unknown),
     )
 
 
-def _two_lanes(runs: list[tuple[str, Any]]) -> Wanted:
-    """The longest second: it plays beside all the others."""
-    last = [run for run in runs[1:] if run[0] == "serve"][:1]
-    return [*runs[:1], *last, *(run for run in runs[1:] if run not in last)]
+def _two_lanes(runs: list[tuple[str, Any]], cost: Callable[[tuple[str, Any]], tuple[float, int]]) -> Wanted:
+    """The longest behind a server second: it plays beside all the others."""
+    served = sorted((run for run in runs[1:] if run[0] in SERVED), key=cost)[-1:]
+    return [*runs[:1], *served, *(run for run in runs[1:] if run not in served)]
 
 
 def _callers(function: str, called: Mapping[str, set[str]]) -> set[str]:
@@ -116,11 +129,17 @@ def _name(run: tuple[str, Any]) -> str:
     return f"{run[0]} {run[1].name}"
 
 
-def _changed(new: Triple, old: Triple, paths: Iterable[str]) -> set[str]:
+def _changed(new: Triple, old: Triple, paths: Iterable[str]) -> tuple[set[str], set[str]]:
+    """The functions that changed, and the names that the changed files did not have before."""
     top = "vllm_omni" if new.omni else "vllm_ascend"
     found: set[str] = set()
+    had: set[str] = set()
+    has: set[str] = set()
     for path in {*watched(new), *paths}:
         if path.startswith(f"{top}/") and path.endswith(".py"):
             before, after = text_of(old, path), text_of(new, path)
-            found |= changed_functions(before, after) if before != after else set()
-    return found
+            if before != after:
+                found |= changed_functions(before, after)
+                had |= named(before)
+                has |= named(after)
+    return found, has - had

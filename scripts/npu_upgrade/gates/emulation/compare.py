@@ -26,6 +26,7 @@ from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Verdict
 
 LAG = "LAG"
+_ANOTHER_END = re.compile(r"^[^:]+: (request \d+: payload '\w+' has shape )")
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,14 @@ class Compared:
 
 
 def same(one: Outcome, other: Outcome) -> bool:
-    """Whether two runs of one kind failed with the same text in the same function, numbers aside."""
+    """Whether two runs of one kind failed with the same text in the same function, numbers aside; an answer
+    that comes to another end than the one before it may do so in either's every group of requests."""
     return _root(one) == _root(other)
 
 
 def _root(one: Outcome) -> tuple[str, ...]:
-    return (one.state, *(re.sub(r"0x[0-9a-f]+|\d+", "#", in_tree(text)) for text in (one.why, one.where)))
+    why = _ANOTHER_END.sub(r"\1", one.why)
+    return (one.state, *(re.sub(r"0x[0-9a-f]+|\d+", "#", in_tree(text)) for text in (why, one.where)))
 
 
 def by_costs(old: Outcome, new: Outcome, package: str) -> Outcome:
