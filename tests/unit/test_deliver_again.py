@@ -6,6 +6,8 @@ import pytest
 from deliver_support import BRANCH, NEW, OTHER, RUNNER, Upgrade, git, write
 
 from npu_upgrade.job.job import open_job
+from npu_upgrade.job.stages import Stage, State
+from npu_upgrade.job.upgrade import walk
 
 
 def review_edit(upgrade: Upgrade, text: str = "NAME = 'reviewed'\n") -> None:
@@ -99,6 +101,25 @@ def test_later_evidence_refreshes_the_message_alone(upgrade, deliver):
     assert f"{RUNNER} {real.id}" in upgrade.body()
     assert upgrade.body().count(real.id) == 2
     assert "pending" not in upgrade.body()
+
+
+def test_runs_that_ended_after_the_commit_are_to_be_written_into_it(upgrade, deliver):
+    def stage() -> Stage:
+        return next(one for one in walk(upgrade.job).stages if one.name == "deliver")
+
+    upgrade.record("emulate", "emulated dry-run", data={"pending": ["graph ar", "eager talker"]})
+    deliver()
+    assert stage().state is State.DONE
+    upgrade.record("emulate", "emulated dry-run", data={"pending": ["eager talker"]})
+    assert stage().state is State.STALE
+    assert deliver()[1]["new"] is True
+    assert stage().state is State.DONE
+    assert "graph ar" not in upgrade.body()
+
+
+def test_it_says_how_the_commit_is_signed(upgrade, deliver):
+    result = deliver()[1]
+    assert (result["signed_off"], result["gpg_signed"]) == (True, False)
 
 
 def test_validation_of_the_old_content_is_pending_again(upgrade, deliver):

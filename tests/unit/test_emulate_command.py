@@ -198,6 +198,13 @@ def test_the_question_about_a_failure_names_its_log_and_no_place_that_nobody_kno
     assert asked.texts["text"].split("\n") == ["two at once: another answer", f"log: {log}"]
 
 
+def test_every_failure_with_a_reason_of_its_own_is_asked_about(machine, upgrade, run):
+    machine.fails = {"eager talker": "another answer", "graph talker": "no such key"}
+    run("--rest")
+    asked = [ask.id for stage in walk(upgrade.job).stages for ask in stage.asks if ask.stage == "finding"]
+    assert sorted(asked) == ["emulate-eager-talker", "emulate-graph-talker"]
+
+
 def test_what_was_kept_altogether_is_a_run_too(machine, upgrade, run):
     run()
     run()

@@ -291,13 +291,15 @@ def audited_beside_a_call_that_does_not_fit(world: World, monkeypatch: pytest.Mo
     audit(world)
 
 
-def test_a_finding_of_files_that_were_edited_since_can_still_be_left(
+def test_a_finding_of_files_that_were_edited_since_can_still_be_answered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """That it is corrected is taken at its word, until the next audit tells."""
     audited_beside_a_call_that_does_not_fit(world, monkeypatch)
     id_ = ask()["id"]
     (world.omni / BASE).write_text(f"{text_of(world)}# ours\n")
-    assert upgrade("resolve", id_, "--accept", "--note", "corrected")[0] == 2
+    assert upgrade("resolve", id_, "--accept", "--note", "corrected")[0] == 0
+    assert upgrade("resolve", "--undo", id_)[0] == 0
     assert upgrade("resolve", id_, "--waive", "--note", "never taken")[0] == 0
     upgrade("plan")
     data = audit(world)[1]
@@ -730,6 +732,10 @@ def test_questions_that_are_not_shown_are_in_a_file_in_full(world: World) -> Non
     assert whole.count("- id: port-") == 30
     for n in range(28):
         job.journal.add(Answer, id=f"port-{n}", how="leave", note="-", stage="port")
+    assert "all_questions" in upgrade("next")[1]  # the two that are left are shown, and cut
+    for hunk in hunks:
+        hunk["text"] = "+ step()\n"
+    (job.folder / "port.json").write_text(json.dumps({"hunks": hunks}))
     assert "all_questions" not in upgrade("next")[1]
 
 
@@ -820,6 +826,19 @@ def test_what_the_gpu_side_has_in_its_words_needs_no_reason(world: World, own: s
     path.write_text(f"import torch\n{text}")
     upgrade("plan")
     assert len([one for one in load_plan(open_job(world.omni)).items if one["kind"] == "edited"]) == asked
+
+
+def test_what_was_written_after_the_gpu_side_is_named(world: World) -> None:
+    """It needs no reason, and is no hunk that `port` took."""
+    path, gpu = world.omni / BASE, world.omni / RUNNERS[0].gpu_path
+    upgrade("resolve", ask()["id"], "--take", "ours")
+    own = "held = torch.npu.memory_reserved(device=0)"
+    gpu.write_text(gpu.read_text() + f"\n    def late(self):\n        {own.replace('npu', 'cuda')}\n")
+    text = path.read_text().replace("        state = self", f"        {own}\n        state = self")
+    path.write_text(f"import torch\n{text}")
+    upgrade("plan")
+    job = open_job(world.omni)
+    assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.run: after the GPU side"]
 
 
 def test_what_the_target_has_needs_no_reason(world: World) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.commands.job_arguments import leading_on
-from npu_upgrade.commands.next_text import as_asked, notes_of, options
+from npu_upgrade.commands.next_text import MORE, as_asked, notes_of, options
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
-from npu_upgrade.job.ask import Ask
+from npu_upgrade.job.ask import CORRECTED, Ask
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 
@@ -53,9 +53,9 @@ def asked(walk: Walk, step: Step) -> Asked:
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
         if len(walk.journal.answers()) < 2:  # told once, where several are asked together
             brief["answers"] = _FORM
-    if run := meanwhile(walk):
+    if run := None if any(map(_may_edit, step.stage.asks)) else meanwhile(walk):
         data["meanwhile"] = brief["meanwhile"] = str(run)
-    if every[len(asks) :]:
+    if every[len(asks) :] or any(MORE in str(one) for one in shown):
         path = walk.folder / "questions.md"
         texts = [*(_text(_whole(ask)) for ask in every), f"all answers in one file:\n{_template(every)}"]
         write_atomic(path, "\n\n\n".join(texts) + "\n")
@@ -63,6 +63,12 @@ def asked(walk: Walk, step: Step) -> Asked:
     number = f"{len(asks)} questions" if whole[1:] else "1 question"
     summary = f"{number} of {walk.left[kind]} ({kind})"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
+
+
+def _may_edit(ask: Ask) -> bool:
+    """Whether an answer to it may change the files, which ends a run in the background."""
+    words = {how[0] for how in ask.how}
+    return bool(words & {"--with", "--take", "--by-hand"} or CORRECTED in ask.how)
 
 
 def meanwhile(walk: Walk) -> Command | None:

@@ -120,8 +120,11 @@ def outcome(
         parts.append(f"{', '.join(place.pushed)} has the old one: push with --force-with-lease")
     parts += [delivery.said] if delivery.said else []
     parts += [f"pull request {request}"] if request else []
+    signed = "\ngpgsig" in place.checkout.git("cat-file", "commit", done.sha).split("\n\n", 1)[0]
     more = ({"pull_request": request} if request else {}) | {
         "commit": done.sha,
+        "signed_off": True,
+        "gpg_signed": signed,
         "new": done.new,
         "pushed_before": place.pushed,
         "push": push and str(push),
@@ -129,7 +132,9 @@ def outcome(
     text = "\n\n".join(part for part in (done.notes, _listing(delivery, files)) if part)
     show = Command("git", "-C", (str(place.checkout.root), "show", "--stat", done.sha))
     step = show if request else push or show
-    brief = {"files": delivery.changed} | ({"left": list(delivery.left)} if delivery.left else {})
+    brief = {"files": delivery.changed, "signed_off": True, "gpg_signed": signed} | (
+        {"left": list(delivery.left)} if delivery.left else {}
+    )
     return Result(Verdict.PASS, "; ".join(parts), _data(delivery) | data | more, text, step, brief)
 
 

@@ -19,6 +19,7 @@ MOST_CHARACTERS = 4800
 _NOT_IN_THE_FILE, _IN_THE_FILE, _IN_CONFLICT = 450, 200, 1200
 """So much of a text is shown; what omni has stands in the file at the place that is named. Of a conflict both
 sides have to be read."""
+MORE = "characters more, in all_questions"
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
 _PROJECT = re.compile(r"^there: [\w-]+ (?=\S+:\d)")
@@ -158,6 +159,8 @@ def _texts(ask: Ask) -> dict[str, str]:
         texts = {role: _RULE.sub("---", textwrap.dedent(text)).strip("\n") for role, text in texts.items()}
     most = {role: _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE for role in texts}
     most = dict.fromkeys(texts, _IN_CONFLICT) if ask.stage == CONFLICT else most
+    if ask.stage == CONFLICT:  # a side without lines is one that took them out
+        texts = {role: (text.strip("\n") and text) or "(nothing)" for role, text in texts.items()}
     return {role: _cut(text, most[role]) for role, text in texts.items() if text}
 
 
@@ -206,4 +209,4 @@ def _diff(base: str, text: str) -> str:
 
 
 def _cut(value: str, most: int) -> str:
-    return value if len(value) <= most else f"{value[:most]}\n... {len(value) - most} characters more"
+    return value if len(value) <= most else f"{value[:most]}\n... {len(value) - most} {MORE}"

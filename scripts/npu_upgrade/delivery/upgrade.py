@@ -106,6 +106,7 @@ def carry_out(job: Job, delivery: Delivery, *, sign: bool | None) -> Done:
         "repo": str(place.checkout.root),
         "tree": delivery.subject.tree,
         "validation": delivery.validation,
+        "pending": _pending(job.store.standing(job.records(), delivery.subject.tree)),
         "push": push.argv if push else [],
     }
     job.place(repo=place.checkout.root, branch=place.branch)
@@ -173,9 +174,7 @@ def _sections(
     audit = next((record for record in standing if record.gate == "audit"), None)
     waived = audit.data.get("waived", []) if audit else []
     proven = evidence(standing)
-    pending = [
-        run for record in standing if record.gate == "emulate" for run in record.data.get("pending", [])
-    ]
+    pending = _pending(standing)
     left_out = {gate: why for gate in ("audit", "emulate") if (why := not_for(job, gate))}
     left_out |= (
         {"port": "the sync alone was asked for"} if job.of_omni and job.scope == SYNC else {}
@@ -198,12 +197,19 @@ def _sections(
     ]
 
 
+def _pending(standing: Sequence[Record]) -> list[str]:
+    """The emulated runs that nobody waited for."""
+    return [run for one in standing if one.gate == "emulate" for run in one.data.get("pending", [])]
+
+
 def _by_hand(job: Job, plan: Plan) -> list[str]:
     """The hunks that a person wrote in a form of the NPU side's own, and methods edited since the merge."""
     hunks = [f"{e.unit}: {e.note}" for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
     told = [one for one in plan.items if one["kind"] == EDITED and one["state"] == "done"]
     units = (str(one["title"]).removeprefix(f"{one['path']}: ").partition(":")[0] for one in told)
-    return hunks + [f"{unit}: {one['note']}" for unit, one in zip(units, told, strict=True)]
+    by_hand = hunks + [f"{unit}: {one['note']}" for unit, one in zip(units, told, strict=True)]
+    named = {line.partition(":")[0] for line in by_hand}
+    return by_hand + [f"{unit}: after the GPU side" for unit in plan.after_gpu if unit not in named]
 
 
 def _ported(job: Job) -> Section:

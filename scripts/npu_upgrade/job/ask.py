@@ -23,7 +23,7 @@ from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
-from npu_upgrade.job.job import ALL, SAFE, Job
+from npu_upgrade.job.job import ALL, SAFE, Job, naming
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.port_ledger import Ledger
@@ -39,6 +39,7 @@ ACCEPT: Options = ("--accept", "--note", "WHY")
 WAIVE: Options = ("--waive", "--note", "WHY")
 LEAVE: Options = ("--leave", "--note", "WHY")
 BY_HAND: Options = ("--by-hand", "--note", "WHERE")
+_FEW = 2
 _WHY = 160  # characters of the reasons why a hunk is of a lower tier
 CORRECTED: Options = ("--accept", "--note", "corrected by hand: WHAT")
 
@@ -218,6 +219,10 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
     path = here["path"] if here.get("project") == job.project else ""
     unit = _unit_at(root, path, int(here.get("line") or 0)) or f"{finding['owner']}."
     lines = [finding["what"], f"why: {finding['why']}", f"do: {finding['todo']}"]
+    if brought := _brought_by(finding, path, job):
+        lines.append(
+            f"or: {upgrade('port', '--apply', *brought, *naming(job)).short} takes it from the GPU side"
+        )
     for name, one in (("here", here), ("there", there)):
         if one:
             place = f"{one.get('project')} {one.get('path')}:{one.get('line')}"
@@ -230,6 +235,19 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
     return Ask(FINDING, key, what, path, unit, first, last, texts, how, evidence=evidence, finding=key)
 
 
+def _brought_by(finding: dict[str, Any], path: str, job: Job) -> list[str]:
+    """The open hunks of the file that bring what a comparison with the GPU side misses."""
+    words = set(re.findall(r"[A-Za-z_]\w{5,}", str(finding["subject"])))
+    hunks = port_survey(job).get("hunks", []) if str(finding["check"]).startswith("parity") else []
+    added = {
+        one["id"]: "\n".join(line for line in str(one.get("text")).splitlines() if line.startswith("+"))
+        for one in hunks
+        if one["path"] == path
+    }
+    found = [id_ for id_, text in added.items() if words & set(re.findall(r"\w+", text))]
+    return found if len(found) <= _FEW else []
+
+
 def unasked_hunk(job: Job, id_: str) -> Ask | None:
     """A hunk that the ledger knows and nobody asks about: what `port` takes by itself, or a lower tier."""
     entry = Ledger(job.workspace).entries.get(id_)
@@ -240,31 +258,36 @@ def unasked_hunk(job: Job, id_: str) -> Ask | None:
 
 
 def edited_finding(job: Job, key: str) -> Ask | None:
-    """A finding of the last audit, in files that were edited since: a reason to leave it still holds."""
+    """A finding of the last audit, in files that were edited since: what was done about it still holds."""
     newest = failed_last(job.records(), "audit")
     for finding in read_object(job.folder / "audit.json").get("findings", []) if newest else ():
         if newest and finding.get("state") == "NEW" and finding["key"] == key:
-            return replace(_finding(finding, job, newest.id), how=(WAIVE,))
+            return replace(_finding(finding, job, newest.id), how=(CORRECTED, WAIVE))
     return None
 
 
 def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
-    """The first run that failed in the newest emulated run, while the files are as it judged them."""
+    """The runs that failed in the newest emulated run, the first for each reason, while the files are as it
+    judged them."""
     newest = failed_last(records, "emulate")
     if newest is None or not _only_answers(job.root, newest, []):
         return
     answered = {entry.id for entry in answers if entry.evidence == newest.id}
+    told = set[tuple[str, str]]()
     for run in read_object(job.store.runs / str(newest.run) / RESULT).get("runs", []):
         name = "-".join(filter(None, ("emulate", run.get("tier"), run.get("scenario"))))
         if run.get("state") != "FAIL" or name in answered:
             continue
+        reason = str(run.get("why")), str(run.get("where"))
+        if reason in told:
+            continue
+        told.add(reason)
         at, log = run.get("where"), job.store.runs / str(newest.run) / f"{name.removeprefix('emulate-')}.log"
         lines = [str(run.get("why")), *([f"where: {at}"] if at else []), *map(str, run.get("traceback", []))]
         lines += [f"log: {log}"] if log.exists() else []
         what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {run.get('why')}"
         how = ((*WITH, "--in", "ar" if at else "RUNNER"), CORRECTED)
         yield Ask(FINDING, name, what, texts={"text": "\n".join(lines)}, how=how, evidence=newest.id)
-        return  # what comes after it often comes of it
 
 
 def failed_last(records: Sequence[Record], gate: str) -> Record | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import textwrap
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,9 +24,11 @@ from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.answer_checks import unkept
+from npu_upgrade.job.ask import port_survey
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
+from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.items import Item, item_id
@@ -230,6 +233,12 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
             if fresh and (path, name) not in told:
                 own[path, name] = fresh
     known = _other_sides(job, plan) if own else set()
+    taken = _taken(job) if own else set()
+    plan["after_gpu"] = sorted(
+        name
+        for (_, name), fresh in own.items()
+        if any(one.key in known - taken for one in fresh if _tells(one))
+    )
     found = {}
     for (path, name), fresh in own.items():
         if lines := [one.code for one in fresh if one.key not in known and not one.key.startswith(_PLAIN)]:
@@ -240,6 +249,19 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
     plan["items"] += [one for key, one in found.items() if key not in {one["id"] for one in plan["items"]}]
 
 
+def _tells(statement: Statement) -> bool:
+    """Whether a statement is long enough to have come from somewhere."""
+    return len(statement.key) >= _TELLING and not statement.key.startswith(_PLAIN)
+
+
+def _taken(job: Job) -> set[str]:
+    """The statements of the hunks that `port` took."""
+    entries, ids_ = PortLedger(job.workspace).entries, port_survey(job).get("ported", {})
+    texts = [textwrap.dedent(entries[id_].new) for id_ in ids_ if id_ in entries]
+    texts += [translate(text) for text in texts if _statements(text)]
+    return {one.key for text in texts for one in _statements(text)}
+
+
 def _statements(text: str) -> list[Statement]:
     try:
         return statements_of(text)
@@ -247,6 +269,7 @@ def _statements(text: str) -> list[Statement]:
         return []
 
 
+_TELLING = 30  # characters
 _PLAIN = ("import ", "from ", '"', "'")
 """An import of several names is another statement with each set of them; a docstring does nothing."""
 

@@ -29,7 +29,8 @@ class Plan(Struct):
 
     ``methods`` and ``items`` as written there. ``runners``: the path and the class of each runner, by its
     kind. ``further`` are the files that the merge did not write: what was edited beside them on the NPU side
-    since, and what a person included.
+    since, and what a person included. ``after_gpu`` are the methods in which somebody wrote statements that
+    the GPU side has.
     """
 
     schema: str
@@ -40,6 +41,7 @@ class Plan(Struct):
     items: list[dict[str, Any]] = []
     runners: dict[str, dict[str, str]] = {}
     further: dict[str, bool] = {}
+    after_gpu: list[str] = []
 
     @property
     def files(self) -> dict[str, bool]:

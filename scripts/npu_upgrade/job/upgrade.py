@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -293,7 +293,7 @@ def _deliver(one: Upgrade) -> Stage:
         said = "one commit of what was proven"
         if pending:
             said += f"; it names {len(pending)} emulated runs as pending: {'; '.join(pending[:_NAMED])}"
-            if any(": " not in name for name in pending):  # the others ran, and showed nothing
+            if _not_run(emulated.data if emulated else {}):
                 rest = upgrade("emulate", "--rest", *naming(one.job)).short
                 said += f"; after the commit {rest} waits for them (minutes): they have found what the"
                 said += " others passed, and a second delivery amends the commit"
@@ -305,7 +305,17 @@ def _deliver(one: Upgrade) -> Stage:
         return Stage("deliver", State.STALE, "the files changed since the delivery", command, at=ended.at)
     if one.validation.by and ended.outputs.get("validation") != one.validation.trailer:
         return Stage("deliver", State.STALE, f"{one.validation.said}; write it into the commit", command)
+    emulated = one.of("emulate")
+    named, left = map(_not_run, (ended.outputs, emulated.data if emulated else {}))
+    if emulated and left < named:
+        said = f"{len(named - left)} runs that the commit names as pending have ended; write them into it"
+        return Stage("deliver", State.STALE, said, command, at=ended.at)
     return Stage("deliver", State.DONE, ended.summary, command, ended.verdict, ended.at)
+
+
+def _not_run(data: Mapping[str, Any]) -> set[str]:
+    """The pending runs that did not run; of the others it says what they showed."""
+    return {name for name in data.get("pending", ()) if ": " not in name}
 
 
 def _publish(one: Upgrade) -> Stage:
