@@ -782,6 +782,25 @@ def test_an_entry_answers_several_questions(tmp_path: Path, monkeypatch: pytest.
     assert (code, done["plan"]["verdict"]) == (0, "PASS")
 
 
+@pytest.mark.parametrize(
+    ("answer", "replace", "code"),
+    [
+        ("theirs", {"stats.of(logits)": "stats.of(logits.cpu())"}, 0),
+        ("theirs", {"stats.of(states)": "states"}, 2),  # stands nowhere
+        ("theirs", {"s": "t"}, 2),  # more than once
+        ("with", {"logits": "states"}, 2),  # no side
+    ],
+)
+def test_a_side_of_a_conflict_is_taken_with_small_changes(
+    world: World, tmp_path: Path, answer: str, replace: dict[str, str], code: int
+) -> None:
+    before, answers = text_of(world), tmp_path / "answers.yaml"
+    answers.write_text(json.dumps([{"id": ask()["id"], "answer": answer, "replace": replace}]))
+    assert upgrade("resolve", "--from", str(answers))[0] == code
+    assert (ANSWER_TEXT in text_of(world)) is (code == 0)
+    assert (text_of(world) == before) is (code != 0)
+
+
 def test_one_text_answers_every_conflict_of_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = started(tmp_path, monkeypatch, CONFLICTING)
     path = world.omni / BASE

@@ -432,6 +432,9 @@ def _result(
 ) -> Result:
     decided = verdict(together)
     by_tier = tiers(together)
+    own = asked.job.subject.files if asked.job else {}
+    covered = sorted(covered, key=lambda one: one.path not in own)
+    counted = [one for one in covered if one.path in own] or covered
     known = {(one.tier, one.scenario) for one in played.outcomes}
     left = [f"{tier} {one.name}" for tier, one in asked.choice.needed if (tier, one.name) not in known]
     pending = left + [f"{tier} {one.name}" for tier, one in not_yet]
@@ -454,7 +457,7 @@ def _result(
         "logs": str(asked.out),
     }
     said = ", ".join(f"{tier} {state}" for tier, state in by_tier.items())
-    missed, total = sum(len(one.unexecuted) for one in covered), sum(one.changed for one in covered)
+    missed, total = sum(len(one.unexecuted) for one in counted), sum(one.changed for one in counted)
     summary = f"{LABEL}: {said}"
     if total:
         summary += f"; {total - missed} of {total} changed statements executed"

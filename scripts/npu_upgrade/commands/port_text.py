@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,10 +43,16 @@ def brief_data(data: Mapping[str, Any]) -> dict[str, Any]:
         if one["tier"] == 1:
             first.setdefault(one["group"], []).append(f"{one['id']} ({one['lines']} lines)")
     rows = [f"{group}: {', '.join(ids)}" for group, ids in first.items()]
-    shown = {"imports": data["imports"], "first_tier": rows[:_MOST]}
+    shown = {"taken": _grouped(data["ported"]), "imports": data["imports"], "first_tier": rows[:_MOST]}
     shown["refused"] = [f"{one['id']}: {one['reason']}" for one in data["refused"]]
     shown["more"] = sum(map(len, list(first.values())[_MOST:]))
     return {name: value for name, value in shown.items() if value}
+
+
+def _grouped(taken: Mapping[str, str]) -> list[str]:
+    """The methods that hunks were taken into, each with their number where it is more than one."""
+    groups = Counter(taken.values())
+    return [f"{name} ({number})" if number > 1 else name for name, number in groups.items()]
 
 
 def survey_text(left: Sequence[Ranked], items: Sequence[Item], done: Applied) -> str:

@@ -9,7 +9,8 @@ marker is refused and nothing is written.
 
 --from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id` (one, or a list
 that shares the answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and, where they
-apply, `text`, `imports`, `note`, `until` and `in`. It takes all of them, or none.
+apply, `text`, `imports`, `note`, `until`, `in` and, with a side of a conflict, `replace` (a mapping from
+what stands in that side once to what takes its place). It takes all of them, or none.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     id: str | list[str]
     answer: Literal["ours", "theirs", "base", "with", "accept", "by-hand", "waive", "leave"]
     text: str = ""
+    changes: dict[str, str] = msgspec.field(default={}, name="replace")
     imports: list[str] = []
     note: str = ""
     until: str = ""
@@ -261,6 +263,8 @@ def _check_fit(given: Given, ask: Ask) -> None:
         wrong = "a conflict cannot be answered in a word"
     elif given.side == "base" and ask.conflict and not ask.conflict.marked.has_base:
         wrong = f"the markers of {ask.id} hold no base"
+    elif given.changes and not given.side:
+        wrong = "`replace` changes a side of a conflict: answer it with ours, theirs or base"
     elif ask.stage != CONFLICT and given.side:
         wrong = f"--take answers conflicts only, not {ask.id}"
     elif given.word and not any(how[0] == f"--{given.word}" for how in ask.how):
@@ -278,7 +282,7 @@ def _answer(job: Job, given: Given, ask: Ask) -> Answered:
     plan = load_plan(job)
     if ask.conflict:
         sides = dict(zip(("base", "ours", "theirs"), ask.conflict.texts, strict=True))
-        text = sides[given.side] if given.side else given.text
+        text = _changed(sides[given.side], given, ask) if given.side else given.text
         return answer.to_conflict(job, plan, ask, given.answer, text, given.imports, given.note)
     if given.answer == "with":
         place = _in_runner(ask, plan, given.runner) if given.runner else ask
@@ -286,6 +290,19 @@ def _answer(job: Job, given: Given, ask: Ask) -> Answered:
     if ask.edit and given.word == "accept":
         return answer.to_edit(job, plan, ask, given.note)
     return answer.by_word(job, ask, given.word, given.note, given.until)
+
+
+def _changed(side: str, given: Given, ask: Ask) -> str:
+    """A side of a conflict with the changes that an answer asks for; each stands in it once."""
+    for before, after in given.changes.items():
+        if side.count(before) != 1:
+            raise BadInput(
+                f"{ask.id}: `replace`: it stands {side.count(before)} times in {given.side}: {before!r}",
+                expected="lines, or parts of them, that stand there once",
+                try_=f"copy them from the file at {ask.path}:{ask.first}, as they stand there",
+            )
+        side = side.replace(before, after)
+    return side
 
 
 def _in_runner(ask: Ask, plan: Plan, kind: str) -> Ask:

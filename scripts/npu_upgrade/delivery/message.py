@@ -20,7 +20,7 @@ _ASCEND = ("BugFix", "Performance", "Test", "CI", "Feature", "Doc", "Misc", "Com
 _OMNI = ("Bugfix", "CI/Build", "Doc", "Model", "Frontend", "Kernel", "Core", "Hardware", "Misc")
 WIDTH = 72
 MOST_LINES = 3
-SHOWN = 20
+SHOWN = 60
 _TRAILER = re.compile(r"[A-Z][a-z]*(-[A-Za-z]+)+: \S")  # Reviewed-by: and its like
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,17 +161,16 @@ def _sections(
     job: Job, plan: Plan, changed: Sequence[str], standing: Sequence[Record], ran: Validation
 ) -> list[Section]:
     omni, ascend, base = (plan.versions.get(name) for name in ("omni", "ascend", "base"))
-    came_from = f"{short_pin(base)} -> " if base else ""
+    audit = next((record for record in standing if record.gate == "audit"), None)
     versions = [
         f"{job.project} {short_pin(omni or {})}",
-        f"{job.upstream} {came_from}{short_pin(ascend or {})}",
+        f"{job.upstream} {_came_from(job, base, audit)}{short_pin(ascend or {})}",
     ]
     outcomes = [str(method["outcome"]) for method in plan.methods if method.get("outcome")]
     # a delivery with an open conflict is refused before there is a message
     counts = Counter("with conflicts resolved" if o == "conflict" else o for o in outcomes)
     how = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
     methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
-    audit = next((record for record in standing if record.gate == "audit"), None)
     waived = audit.data.get("waived", []) if audit else []
     proven = evidence(standing)
     pending = _pending(standing)
@@ -195,6 +194,16 @@ def _sections(
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(left_out.items())]),
         replace(proven, items=[*proven.items, *ran.emulated_lines]),
     ]
+
+
+def _came_from(job: Job, base: Mapping[str, Any] | None, audit: Record | None) -> str:
+    """The version that the tree ran with, as the gates compare; and that of its copies, if another."""
+    copied = short_pin(base) if base else ""
+    specs = audit.data.get("baseline") if audit else None
+    ran = str((specs or {}).get(job.upstream.replace("-", "_"), "")).partition("==")[2]
+    if ran and copied and ran != copied:
+        return f"{ran} (copies of {copied}) -> "
+    return f"{ran or copied} -> " if ran or copied else ""
 
 
 def _pending(standing: Sequence[Record]) -> list[str]:
