@@ -152,7 +152,7 @@ class Norm:
     def forward_native(self, x, rest=None):
         return (x, rest) if rest is not None else x
 
-    def forward_npu(self, x, rest=None):
+    def forward_npu(self, {takes}):
         out, new_rest = fused(x, rest)
         return {result}
 """
@@ -165,8 +165,24 @@ class Norm:
 def test_the_form_for_the_device_returns_in_the_order_of_the_others(
     tmp_path: Path, result: str, kinds: list[str]
 ) -> None:
-    files = {"vllm_omni/layers/norm.py": FORMS.replace("{result}", result)}
+    form = FORMS.replace("{result}", result).replace("{takes}", "x, rest=None")
+    files = {"vllm_omni/layers/norm.py": form}
     found = findings(make_world(tmp_path, files), "order")
     assert [one.kind for one in found] == kinds
     # the form that is named is one that returns by place, not the first
     assert all("returns rest as 1, forward_native as 2" in one.what for one in found)
+
+
+@pytest.mark.parametrize(
+    ("takes", "kinds"), [("rest, x", ["parameter-order"]), ("x, rest", []), ("x, more, rest", []), ("x", [])]
+)
+def test_the_form_for_the_device_takes_in_the_order_of_the_others(
+    tmp_path: Path, takes: str, kinds: list[str]
+) -> None:
+    form = (
+        FORMS.replace("{result}", "x")
+        .replace("{takes}", takes)
+        .replace("cuda(self, x)", "cuda(self, x, rest)")
+    )
+    files = {"vllm_omni/layers/norm.py": form}
+    assert [kind for kind, _, _ in seen(make_world(tmp_path, files), "order")] == kinds

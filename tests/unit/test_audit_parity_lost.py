@@ -43,6 +43,13 @@ def test_a_step_that_an_upgrade_lost_is_told_where_only_vllm_ascend_has_it(tmp_p
     assert _lost(world, "parity-hooks") == [("NPUARModelRunner", "buzzer.ring in step")]
 
 
+def test_a_step_that_puts_what_it_makes_in_the_place_of_a_name(tmp_path):
+    had = "    count = self.gather(count)\n"
+    step = STEP.replace("    self.buzzer.ring()\n", had)
+    world = _world(tmp_path, npu=step, now=step.replace(had, ""), gpu=STEP, old=step, new=step)
+    assert _lost(world, "parity-hooks") == [("NPUARModelRunner", "gather in step")]
+
+
 @pytest.mark.parametrize(("value", "told"), [("None", False), ("[]", False), ("True", True)])
 def test_leaving_out_an_empty_value_is_no_loss(tmp_path, value, told):
     had = STEP.replace("seat=seat", f"seat={value}")

@@ -20,6 +20,7 @@ from npu_upgrade.job.ask import WAIVE, WITH, Ask, _item
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
+from npu_upgrade.job.port_ledger import Ledger
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
@@ -858,6 +859,17 @@ def test_what_was_written_after_the_gpu_side_is_named(world: World) -> None:
     upgrade("plan")
     job = open_job(world.omni)
     assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.run: after the GPU side"]
+    for taken, told in (
+        (f"    {own}\nif held:", []),
+        ("if held:", ["OmniNPUModelRunner.run: after the GPU side"]),
+    ):
+        entry = {"kind": "change", "state": "ported", "note": "", "since": {}, "at": DAY, "new": taken}
+        kept = {"schema": "npu-upgrade/port/1", "hunks": {"port-1": entry}}
+        Ledger(job.workspace).path.write_text(json.dumps(kept))
+        (job.folder / "port.json").write_text(json.dumps({"hunks": [], "ported": {"port-1": "base.run"}}))
+        path.write_text(path.read_text() + "\n")
+        upgrade("plan")
+        assert _by_hand(job, load_plan(job)) == told
 
 
 def test_what_the_target_has_needs_no_reason(world: World) -> None:

@@ -86,6 +86,13 @@ def not_taken(override: Function, upstream: Function) -> list[str]:
     return missing + [f"{name} (has no default)" for name in asked]
 
 
+def displaced(own: Function, other: Function) -> list[str]:
+    """The parameters by place that both have and that do not stand in the same order."""
+    ours, theirs = ([arg.arg for arg in places_of(node.args)] for node in (own, other))
+    mine, others = [name for name in ours if name in theirs], [name for name in theirs if name in ours]
+    return [name for name, one in zip(mine, others, strict=True) if name != one]
+
+
 def misfit(call: ast.Call, node: Function, *, bound: bool) -> str:
     """Why ``call`` does not fit the signature, empty when it does or cannot be told.
 

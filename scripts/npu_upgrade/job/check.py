@@ -258,8 +258,15 @@ def _taken(job: Job) -> set[str]:
     """The statements of the hunks that `port` took."""
     entries, ids_ = PortLedger(job.workspace).entries, port_survey(job).get("ported", {})
     texts = [textwrap.dedent(entries[id_].new) for id_ in ids_ if id_ in entries]
-    texts += [translate(text) for text in texts if _statements(text)]
-    return {one.key for text in texts for one in _statements(text)}
+    return {one.key for text in texts for said in (text, _translated(text)) for one in _statements(said)}
+
+
+def _translated(text: str) -> str:
+    """GPU source in the words of the NPU side; as it is where it is no whole piece of a program."""
+    try:
+        return translate(text)
+    except SyntaxError:
+        return text
 
 
 def _statements(text: str) -> list[Statement]:

@@ -6,7 +6,7 @@ import ast
 
 from npu_upgrade.code.definitions import top_level
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import last_name, walk
+from npu_upgrade.code.walk import last_name, string, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import CLOSED, ClassSymbol
 from npu_upgrade.program.self_use import self_use
@@ -29,6 +29,20 @@ def provided_by_bases(cls: ClassSymbol) -> set[str] | None:
             return None
         found.update(*(_BROUGHT.get(last_name(node), ()) for node in owner.node.bases))
     return found
+
+
+def is_module(cls: ClassSymbol) -> bool:
+    """Whether all that is not known of the class is that it is a module of torch's."""
+    outside = {last_name(node) for owner in cls.mro for node in owner.outside} - _CLOSED
+    return outside == {"Module"}
+
+
+@held
+def registered(cls: ClassSymbol) -> frozenset[str]:
+    """What a module of torch's has by itself, and what the class and its bases register on it by name."""
+    calls = (node for owner in cls.mro for node in walk(owner.node) if isinstance(node, ast.Call))
+    names = (string(call.args[0]) for call in calls if call.args and last_name(call.func) in _REGISTERS)
+    return MODULE_NAMES.union(names)
 
 
 def named_by_classes(cls: ClassSymbol) -> set[str]:
@@ -85,6 +99,81 @@ def _bound_in_body(cls: ClassSymbol) -> set[str]:
             found |= {alias.asname or alias.name for alias in node.names}
     return found
 
+
+_REGISTERS = {"register_buffer", "register_parameter", "register_module", "add_module"}
+MODULE_NAMES = frozenset(
+    [
+        "training",
+        "dump_patches",
+        "call_super_init",
+        "forward",
+        "register_buffer",
+        "register_parameter",
+        "add_module",
+        "register_module",
+        "get_submodule",
+        "set_submodule",
+        "get_parameter",
+        "get_buffer",
+        "get_extra_state",
+        "set_extra_state",
+        "apply",
+        "cuda",
+        "ipu",
+        "xpu",
+        "npu",
+        "mtia",
+        "cpu",
+        "type",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "to_empty",
+        "to",
+        "register_full_backward_pre_hook",
+        "register_backward_hook",
+        "register_full_backward_hook",
+        "register_forward_pre_hook",
+        "register_forward_hook",
+        "register_state_dict_post_hook",
+        "register_state_dict_pre_hook",
+        "state_dict",
+        "register_load_state_dict_pre_hook",
+        "register_load_state_dict_post_hook",
+        "load_state_dict",
+        "parameters",
+        "named_parameters",
+        "buffers",
+        "named_buffers",
+        "children",
+        "named_children",
+        "modules",
+        "named_modules",
+        "train",
+        "eval",
+        "requires_grad_",
+        "zero_grad",
+        "share_memory",
+        "extra_repr",
+        "compile",
+        "_parameters",
+        "_buffers",
+        "_modules",
+        "_apply",
+        "_call_impl",
+        "_get_name",
+        "_named_members",
+        "_save_to_state_dict",
+        "_load_from_state_dict",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_non_persistent_buffers_set",
+        "_version",
+        "_compiled_call_impl",
+    ]
+)
+"""What every module of torch's has."""
 
 _TYPES = "Event ExternalStream Stream StreamContext NPUGraph CUDAGraph MemPool device device_of graph"
 _MEMORY = (

@@ -17,7 +17,13 @@ from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import Pair, World, may_run
 from npu_upgrade.code.walk import children, dotted
 from npu_upgrade.ground.tables import cut, shortened
-from npu_upgrade.program.members import named_by_classes, own_members, provided_by_bases
+from npu_upgrade.program.members import (
+    is_module,
+    named_by_classes,
+    own_members,
+    provided_by_bases,
+    registered,
+)
 from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Scope
@@ -282,6 +288,7 @@ def undefined_reads(cls: ClassSymbol) -> Iterator[Read]:
     if not _is_judged(cls) or any(use.open and method.name in _SETTERS for method, use in uses):
         return
     defined = named_by_classes(cls) | {name for _, use in uses for name in use.writes}
+    defined |= registered(cls) if is_module(cls) else set()
     guarded = {name for _, use in uses for name in use.guards}
     hidden = _hidden_writers(cls, methods)
     for method, use in uses:
@@ -317,7 +324,8 @@ def _hidden_writers(cls: ClassSymbol, effective: Iterable[Method]) -> dict[str, 
 def _is_judged(cls: ClassSymbol) -> bool:
     """Whether all bases are known, and no method makes attributes on demand."""
     special = {"__getattr__", "__getattribute__"}
-    return provided_by_bases(cls) is not None and not any(special & owner.methods.keys() for owner in cls.mro)
+    known = provided_by_bases(cls) is not None or is_module(cls)
+    return known and not any(special & owner.methods.keys() for owner in cls.mro)
 
 
 def _is_special(name: str) -> bool:

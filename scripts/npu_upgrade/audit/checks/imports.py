@@ -45,7 +45,9 @@ def check(world: World) -> Iterator[Finding]:
 
 
 def _for_device(world: World) -> Iterator[Finding]:
-    """What functions that are named for the device ask for, in the project's other files."""
+    """What functions that are named for the device ask for, in the project's other files, and what these
+    import as they are loaded.
+    """
     files = {id(scope.file): scope.file for scope in device_scopes(world)}
     spans: dict[int, list[tuple[int, int]]] = {key: [] for key in files}
     for scope in device_scopes(world):
@@ -53,8 +55,8 @@ def _for_device(world: World) -> Iterator[Finding]:
         spans[id(scope.file)].append((body[0].lineno, body[-1].end_lineno or 0))
     for key, file in files.items():
         for finding in FileImports(file, world).findings():
-            line = finding.here.line
-            if any(first <= line <= last for first, last in spans[key]):
+            line, loaded = finding.here.line, finding.kind == "missing-import"
+            if loaded or any(first <= line <= last for first, last in spans[key]):
                 yield finding
 
 

@@ -11,7 +11,7 @@ from npu_upgrade.audit.operator_schemas import OPERATORS
 from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, named_of, places_of, signature
+from npu_upgrade.code.signatures import Function, displaced, named_of, places_of, signature
 from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import files_with
@@ -70,7 +70,27 @@ def _of_devices(world: World) -> Iterator[Finding]:
         for method in (one for name, one in cls.methods.items() if name.endswith(end) and one.owner is cls):
             stem = method.name.removesuffix(end)
             alike = (one for one in cls.methods.values() if one.name.startswith(f"{stem}_"))
-            yield from _of_form(method, stem, [one for one in alike if one is not method])
+            others = [one for one in alike if one is not method]
+            yield from _of_form(method, stem, others)
+            yield from _form_takes(method, stem, others)
+
+
+def _form_takes(method: Method, stem: str, others: Sequence[Method]) -> Iterator[Finding]:
+    """Parameters by place that one form takes in another order than all other forms."""
+    moved = [displaced(method.node, other.node) for other in others]
+    if moved and all(moved):
+        names = ", ".join(moved[0])
+        yield Finding(
+            kind="parameter-order",
+            owner=method.qualname,
+            subject=f"{stem}: {names}",
+            what=f"{method.qualname} takes {names} in another order than {others[0].name}",
+            here=side(method, text=signature(method.node)),
+            there=side(others[0], text=signature(others[0].node)),
+            incident="S",
+            why="callers give them by place, so that nothing fails and one is taken for the other",
+            todo="take them in the order of the other forms",
+        )
 
 
 def _of_form(method: Method, stem: str, others: Sequence[Method]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from npu_upgrade.audit.checks.imports import FileImports
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import forgets, is_stub
 from npu_upgrade.audit.world import World
-from npu_upgrade.code.signatures import Function, misfits, not_taken, places_of, signature
+from npu_upgrade.code.signatures import Function, displaced, misfits, not_taken, signature
 from npu_upgrade.code.walk import bound_once, dotted, last_name, string
 from npu_upgrade.program.absent import never_had
 from npu_upgrade.program.callees import Resolver, resolver_of
@@ -77,9 +77,9 @@ def _judged(patch: Patch, world: World, resolver: Resolver) -> Iterator[Finding]
     elif names := _not_fitting(new, patch):
         what = f"what is put in place of {patch.place} does not fit it: {', '.join(names)}"
         yield _finding("replacement", patch, f"({', '.join(names)})", what, new)
-    elif displaced := _displaced(new, patch.original):
-        what = f"what is put in place of {patch.place} takes {displaced} in another order"
-        yield _finding("replacement", patch, f"({displaced})", what, new)
+    elif moved := ", ".join(displaced(new, patch.original)):
+        what = f"what is put in place of {patch.place} takes {moved} in another order"
+        yield _finding("replacement", patch, f"({moved})", what, new)
     if resolver.gives(patch.original) and not resolver.gives(new) and not is_stub(new):
         what = f"{patch.place} returns something, and what is put there returns nothing"
         yield _finding("no-result", patch, " -> None", what, new)
@@ -165,13 +165,6 @@ def _function(value: ast.expr, file: File) -> tuple[Function | None, set[str]]:
         else None
     )
     return (method.node, decorators(method.node) & _KINDS) if method else (None, set())
-
-
-def _displaced(new: Function, original: Function) -> str:
-    """The parameters by place that both have, where they do not stand in the same order."""
-    own, theirs = ([arg.arg for arg in places_of(node.args)] for node in (new, original))
-    mine, others = [name for name in own if name in theirs], [name for name in theirs if name in own]
-    return ", ".join(name for name, other in zip(mine, others, strict=True) if name != other)
 
 
 def _not_fitting(new: Function, patch: Patch) -> list[str]:

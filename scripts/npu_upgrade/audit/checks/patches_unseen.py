@@ -27,7 +27,7 @@ def check(world: World) -> Iterator[Finding]:
                 continue
             users, looked_up = _users(module, name, file, world)
             left = [user for user in users if (user.module, name) not in placed]
-            known = [user for user in left if len(left) < len(users) or _imports(file, user)]
+            known = [user for user in left if _imports(file, user)]
             if known and not looked_up:
                 yield _finding(file, node, module, name, known[0])
 

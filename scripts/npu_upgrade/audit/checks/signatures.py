@@ -13,7 +13,16 @@ from npu_upgrade.audit.overrides import forgets, functions_of, is_stub, overridi
 from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, is_bound, misfit, named_of, not_taken, places_of, signature
+from npu_upgrade.code.signatures import (
+    Function,
+    displaced,
+    is_bound,
+    misfit,
+    named_of,
+    not_taken,
+    places_of,
+    signature,
+)
 from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.conditions import names_in
@@ -71,6 +80,11 @@ def _parameters(method: Method, parents: list[Method], passed: set[tuple[int, st
             what = f"{method.qualname} does not fit {parent.qualname}: {', '.join(names)}"
             yield _finding("not-taken", method, parent, f"({', '.join(names)})", what)
             return
+    moved = [displaced(method.node, parent.node) for parent in parents]
+    if all(moved):
+        names = moved[0]
+        what = f"{method.qualname} takes {', '.join(names)} in another order than {parents[0].qualname}"
+        yield _finding("order", method, parents[0], f"({', '.join(names)})", what)
 
 
 def _misfits(own: Function, parent: Function) -> list[str]:

@@ -15,7 +15,7 @@ from npu_upgrade.audit.parity.counterparts import upstream_of
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import are_equal, walk
+from npu_upgrade.code.walk import are_equal, dotted, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import conditions_of, text_of
@@ -206,10 +206,21 @@ def _keywords(node: Function) -> Counter[Item]:
 
 @functools.lru_cache(maxsize=1024)
 def _steps(node: Function) -> Counter[Item]:
-    """The calls made for their effect, by their callee."""
-    steps = (n.value for n in walk(node) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call))
-    names = (_name(call) for call in steps)
+    """The calls made for their effect, or to put in the place of a name what they make of it, by callee."""
+    steps = (n for n in walk(node) if isinstance(n, (ast.Expr, ast.Assign)) and isinstance(n.value, ast.Call))
+    names = (_name(n.value) for n in steps if isinstance(n.value, ast.Call) and _is_step(n))
     return Counter((name, name) for name in names if not name.startswith(_LOG))
+
+
+def _is_step(stmt: ast.Expr | ast.Assign) -> bool:
+    """Whether a call stands alone, or is of the object itself and takes the name that it sets."""
+    if isinstance(stmt, ast.Expr):
+        return True
+    target, call = stmt.targets[0], stmt.value
+    if not isinstance(target, ast.Name) or not isinstance(call, ast.Call):
+        return False
+    given = {arg.id for arg in call.args if isinstance(arg, ast.Name)}
+    return target.id in given and dotted(call.func).startswith("self.")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,16 +14,16 @@ from npu_upgrade.gates.emulation.dry_run import Wanted
 
 LONG = "pipelines"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
-_MOST = 180.0  # seconds of all needed runs, two at a time, beyond which no pipeline is among them
+_MOST = 150.0  # seconds of all needed runs, two at a time, that are filled up
 _SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0, "pipelines": 120.0}  # of a run that was never seen
 
 
 @dataclass(frozen=True)
 class Choice:
-    """``needed``: the core, what failed last, what is about names that the change is the first to bring, and,
-    for each changed function, in each tier that executes it and for each function that it is called from,
-    directly or not, the cheapest run that executes both. A pipeline takes minutes: it is needed where nothing
-    else executes a function and the others leave it time, and pending otherwise.
+    """``needed``: the core, what failed last and, for each changed function, in each tier that executes it
+    and for each function that it is called from, directly or not, the cheapest run that executes both. As
+    long as there is time, the cheapest of what is about names that the change is the first to bring, and a
+    pipeline where nothing else executes a function: the others of these are pending.
 
     ``pending``: what else the change can touch. ``unknown``: changed functions of which no run is known.
     """
@@ -88,15 +88,15 @@ def chosen_for(
         for caller in sorted(_callers(function, called) & executed.keys()):
             for tier in TIERS[: TIERS.index(LONG)]:
                 add([run for run in fitting if run[0] == tier and _name(run) in executed[caller]])
-    for scenario in {run[1].name: run[1] for run in everything if run[0] in _ALONE}.values():
-        if any(word in name.lower() for word in scenario.words for name in brought):
-            runs = [run for run in everything if run[1] is scenario and run[0] in _ALONE]
-            needed += [run for run in runs[-1:] if run not in needed]  # with graphs, where it has them
-            touched |= {*map(_name, runs)}
     needed += [run for run in everything if _name(run) in failed and run not in needed]
-    for run in sorted((run for run in needed if run[0] == LONG and _name(run) not in failed), key=cost)[::-1]:
-        if sum(cost(one)[0] for one in needed) > _MOST:
-            needed.remove(run)
+    long = sorted((run for run in needed if run[0] == LONG and _name(run) not in failed), key=cost)
+    needed = [run for run in needed if run not in long]
+    about = [run for run in everything if run[0] in _ALONE and _is_about(run[1], brought)]
+    touched |= {*map(_name, about)}
+    with_graphs = list({run[1].name: run for run in about if run not in needed}.values())
+    for run in (*sorted(with_graphs, key=cost), *long):
+        if sum(cost(one)[0] for one in (*needed, run)) <= _MOST:
+            needed.append(run)
     others = [run for run in everything if run not in needed]
     pending = [run for run in others if changed is None or _name(run) in touched]
     return Choice(
@@ -105,6 +105,10 @@ def chosen_for(
         frozenset(changed or ()),
         frozenset(unknown),
     )
+
+
+def _is_about(scenario: Any, names: Collection[str]) -> bool:
+    return any(word in name.lower() for word in scenario.words for name in names)
 
 
 def _two_lanes(runs: list[tuple[str, Any]], cost: Callable[[tuple[str, Any]], tuple[float, int]]) -> Wanted:
