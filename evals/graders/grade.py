@@ -49,7 +49,8 @@ class Row(Struct, frozen=True):
 class Cost(Struct, frozen=True):
     """``minutes`` from the first call's start to the commit, ``after`` those from it to the last one's end.
 
-    Where nothing was committed, ``minutes`` are all. ``waited`` are the minutes inside calls.
+    The commit is the first one with the files that were delivered at last: what only brings its message up to
+    date comes after it. Where nothing was committed, ``minutes`` are all. ``waited`` are those inside calls.
     """
 
     minutes: float = 0.0
@@ -92,6 +93,9 @@ def grade(task: Task, workspace: Workspace) -> Graded:
     return Graded(task.id, tuple(rows), _cost(workspace), gates.verdicts(workspace))
 
 
+_ROUNDED = 2.0  # seconds by which the times of the journals may differ
+
+
 def _cost(workspace: Workspace) -> Cost:
     calls = workspace.calls
     if not calls:
@@ -99,7 +103,9 @@ def _cost(workspace: Workspace) -> Cost:
     begun = [datetime.datetime.fromisoformat(one.started).timestamp() for one in calls]
     ends = [at + one.seconds for at, one in zip(begun, calls, strict=True)]
     commits = [end for end, one in zip(ends, calls, strict=True) if _commits(one)]
-    committed = max(commits, default=max(ends))
+    kept = [at for at, tree in workspace.delivered if tree == workspace.delivered[-1][1]]
+    first = datetime.datetime.fromisoformat(kept[0]).timestamp() if kept else 0.0
+    committed = min((end for end in commits if end >= first - _ROUNDED), default=max(ends))
     return Cost(
         round((committed - min(begun)) / 60, 1),
         round(sum(one.seconds for one in calls) / 60, 1),

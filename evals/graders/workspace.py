@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +51,18 @@ class Workspace:
     def calls(self) -> list[Call]:
         """The calls of the skill, by its own journal."""
         return calls(self.root / WORKSPACE_DIR)
+
+    @cached_property
+    def delivered(self) -> list[tuple[str, str]]:
+        """When something was delivered, and the tree that it has, by the journals of the jobs."""
+        found = []
+        for journal in sorted((self.root / WORKSPACE_DIR).glob("jobs/*/journal.jsonl")):
+            for line in journal.read_text("utf-8").splitlines():
+                entry = json.loads(line)
+                tree = (entry.get("outputs") or {}).get("tree")
+                if (entry.get("kind"), entry.get("stage")) == ("ended", "deliver") and tree:
+                    found.append((entry["at"], tree))
+        return sorted(found)
 
     @cached_property
     def words(self) -> str:

@@ -40,7 +40,6 @@ def both(folder: Path, parent: str, own: str) -> list[tuple[str, str]]:
         ("def plan(self, *, size):", "def plan(self):", ("not-taken", "plan(size)")),
         ("def plan(self):", "def plan(self, size):", ("not-taken", "plan(size (has no default))")),
         ("def plan(self, rows, size):", "def plan(self, size, rows):", ("order", "plan(size, rows)")),
-        ("def plan(self, rows, size):", "def plan(self, size, *more, rows=1):", ("not-taken", "plan(rows)")),
         ("def plan(self):", "async def plan(self):", ("method-kind", "plan [kind]")),
         ("@property\n    def plan(self):", "def plan(self):", ("method-kind", "plan [kind]")),
         ("def plan(self) -> Base | Other:", "def plan(self) -> Base:", ("return-type", "plan -> Other")),

@@ -225,12 +225,20 @@ def test_the_minutes_end_with_the_commit_that_stays() -> None:
         call("06:00", 30, "deliver"),
         call("07:00", 600, "emulate", "--rest"),
     ]
-    cost = grade._cost(SimpleNamespace(calls=made))
-    assert (cost.minutes, cost.after, cost.calls, cost.characters) == (6.5, 10.5, 4, 40)
-    cost = grade._cost(SimpleNamespace(calls=[*made, call("18:00", 60, "deliver")]))
-    assert (cost.minutes, cost.after) == (19.0, 0.0)
-    cost = grade._cost(SimpleNamespace(calls=[*made[:2], call("08:00", 60, "deliver", code=1)]))
-    assert (cost.minutes, cost.after) == (9.0, 0.0)
+    first, again = ("2026-11-25T10:06:29Z", "one"), "2026-11-25T10:18:59Z"
+
+    def cost(calls: list[Call], delivered: list[tuple[str, str]]) -> grade.Cost:
+        return grade._cost(SimpleNamespace(calls=calls, delivered=delivered))
+
+    found = cost(made, [first])
+    assert (found.minutes, found.after, found.calls, found.characters) == (6.5, 10.5, 4, 40)
+    twice = [*made, call("18:00", 60, "deliver")]
+    found = cost(twice, [first, (again, "another")])
+    assert (found.minutes, found.after) == (19.0, 0.0)
+    found = cost(twice, [first, (again, "one")])  # only its message is another
+    assert (found.minutes, found.after) == (6.5, 12.5)
+    found = cost([*made[:2], call("08:00", 60, "deliver", code=1)], [])
+    assert (found.minutes, found.after) == (9.0, 0.0)
 
 
 def test_nothing_delivered_scores_next_to_nothing(world: World) -> None:

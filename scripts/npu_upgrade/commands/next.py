@@ -36,6 +36,7 @@ EXAMPLES = """
 --run
 --workspace ~/work
 --continue --note "talked to the maintainers: keep our sampler" """
+_DEFECT = "DEFECT"
 _MOST_SECONDS = 300
 """No gate is begun after that: who calls has a limit as well, often of ten minutes."""
 
@@ -92,12 +93,16 @@ def run(args: argparse.Namespace) -> Result:
         walk = named_walk(args)
         step = next_step(walk)
     result = _result(walk, step)
+    broken = [row for row in ran.values() if row["verdict"] == _DEFECT][-1:]
+    if broken:
+        what = f"{broken[0]['stage']} ended in a defect of this program: {broken[0]['summary']}"
+        result = Result(Verdict.FAIL, what, result.data, result.text, None, {})
     if ran:
         for row in [*ran.values()][:-1]:  # what it said besides is told by what came after it
             row.pop("said", None)
         result.data["ran"] = [*ran.values()]
         result.brief = {"ran": result.data["ran"]} | (result.brief or {})
-        if step.needs_nobody and str(step.command) not in ran:
+        if not broken and step.needs_nobody and str(step.command) not in ran:
             result.next = upgrade("next", "--run", *walk.naming)
     return result
 
@@ -111,7 +116,7 @@ def _run(step: Step) -> dict[str, Any]:
     code, said = answered(step.command, whole=False)
     row = {
         "stage": step.stage.name,
-        "verdict": said.get("verdict") or "DEFECT",
+        "verdict": said.get("verdict") or _DEFECT,
         "seconds": round(time.monotonic() - begun),
         "summary": said.get("summary") or said.get("error") or f"exit code {code} and no result",
     }

@@ -227,7 +227,8 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
         if one:
             place = f"{one.get('project')} {one.get('path')}:{one.get('line')}"
             lines.append(f"{name}: {place}: {one.get('text')}")
-    how = (WITH, CORRECTED, WAIVE) if path and (job.folder / "merged" / path).exists() else (WAIVE,)
+    how = (CORRECTED, WAIVE) if path else (WAIVE,)
+    how = (WITH, *how) if path and (job.folder / "merged" / path).exists() else how
     what = f"{here['path']}:{here.get('line')}: {finding['check']}: {finding['what']}"
     texts = {"text": "\n".join(lines)}
     first, last = _span(root, path, unit)

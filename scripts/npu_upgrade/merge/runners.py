@@ -118,6 +118,7 @@ def merge_runners(
                 continue
             now = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
             outcome = merge_unit(entry, unit, now.source if now else None, bases, context, answers)
+            outcome = _with_callees(outcome, theirs.units, upstream)
             result.methods.append(outcome)
             if outcome.merged and (mark or outcome.outcome != "unchanged"):
                 texts[name] = merged_text(outcome, labels, mark)
@@ -125,6 +126,37 @@ def merge_runners(
         result.files[runner.path] = replace_units(module, texts)
     _derive(result, UpstreamFile(upstream.path, theirs.source), gpu, target, omni)
     return result
+
+
+def _with_callees(outcome: MethodOutcome, units: Mapping[str, Unit], upstream: Upstream) -> MethodOutcome:
+    """Where ours calls something else than upstream does: what else upstream's callee does, by its calls."""
+    merged = outcome.merged
+    if merged is None or all(flag.kind != "callee" for flag in merged.flags):
+        return outcome
+    flags = [
+        replace(flag, reason=f"{flag.reason}{_does(flag, units, upstream)}")
+        if flag.kind == "callee"
+        else flag
+        for flag in merged.flags
+    ]
+    return replace(outcome, merged=replace(merged, flags=tuple(flags)))
+
+
+def _does(flag: Flag, units: Mapping[str, Unit], upstream: Upstream) -> str:
+    for name in dict.fromkeys(_CALLED.findall(flag.theirs)):
+        unit = units.get(f"{upstream.class_name}.{name}")
+        calls = (
+            [one for one in dict.fromkeys(_CALLED.findall(unit.source)) if one not in flag.ours]
+            if unit
+            else []
+        )
+        if unit and calls:
+            does = ", ".join(f"self.{one}()" for one in calls if one != name)
+            return f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {does} besides"
+    return ""
+
+
+_CALLED = re.compile(r"\bself\.(\w+)\(")
 
 
 def merge_unit(
