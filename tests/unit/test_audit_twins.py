@@ -137,7 +137,7 @@ def test_what_is_named_for_the_device_is_audited_wherever_it_is(tmp_path: Path) 
 
         class InputLayer:
             def forward(self, x):
-                from vllm_ascend.ops import gone
+                from vllm_omni.platforms import gone
                 return norm(x, 1, 2, 3)
     """
     ops = "def norm(x, size):\n    return x\n"
@@ -167,3 +167,59 @@ def test_a_path_to_the_class_that_a_module_only_passes_on(tmp_path: Path) -> Non
         }
         world = make_world(tmp_path / name, files)
         assert [subject for _, _, subject in seen(world, "imports")] == told
+
+
+def test_what_is_imported_from_the_plugin_is_looked_for_wherever_it_is(tmp_path: Path) -> None:
+    text = """
+        from vllm_omni import gone
+
+
+        def select():
+            from vllm_ascend.ops import Norm, OldNorm
+            return Norm, OldNorm
+    """
+    files = {"vllm_omni/layers/utils.py": text, "vllm_ascend/ops.py": "class Norm:\n    pass\n"}
+    found = seen(make_world(tmp_path, files), "imports")
+    assert [subject for _, _, subject in found] == ["vllm_ascend.ops.OldNorm"]
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        ("    def apply(self, x):\n        return x\n", [("override", "NPUMethod", "apply")]),
+        ("    def forward_npu(self, x):\n        return x\n", [("override", "Rope", "forward_npu")]),
+        ("    def forward_cuda(self, x):\n        return x\n", []),
+    ],
+)
+def test_an_override_for_the_device_that_a_shared_file_had(
+    tmp_path: Path, gone: str, told: list[tuple[str, str, str]]
+) -> None:
+    shared = """
+class Method:
+    def apply(self, x):
+        return -x
+
+    def forward_npu(self, x):
+        return -x
+
+    def forward_cuda(self, x):
+        return -x
+
+
+class NPUMethod(Method):
+    def apply(self, x):
+        return x
+
+
+class Rope(Method):
+    def forward_npu(self, x):
+        return x
+
+    def forward_cuda(self, x):
+        return x
+"""
+    assert gone in shared
+    path = "vllm_omni/layers/method.py"
+    old = make_world(tmp_path / "old", {path: shared})
+    now = shared.replace(gone, "    pass\n" if "apply" in gone else "")
+    assert seen(make_world(tmp_path / "new", {path: now}, old=old), "lost") == told

@@ -42,6 +42,16 @@ def check(world: World) -> Iterator[Finding]:
     for file in _importing(world) if world.of_omni else ():
         yield from FileImports(file, world).imports(of=audited)
     yield from _for_device(world)
+    yield from _of_plugin(world, audited)
+
+
+def _of_plugin(world: World, audited: frozenset[str]) -> Iterator[Finding]:
+    """What the project's other files import from the plugin, wherever they do."""
+    program, package = world.program, world.side.project.package
+    for path in program.holding(package, world.plugin) if world.of_omni else ():
+        file = program.file(path)
+        if file and file.module not in audited:
+            yield from FileImports(file, world).imports(within=world.plugin)
 
 
 def _for_device(world: World) -> Iterator[Finding]:
@@ -126,13 +136,18 @@ class FileImports:
         stored = (n for n in self.file.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
         return {node.attr for node in stored}
 
-    def imports(self, of: frozenset[str] = frozenset()) -> Iterator[Finding]:
-        """The imports that fail, wherever they stand; ``of`` is the modules that alone are asked about."""
+    def imports(self, of: frozenset[str] = frozenset(), within: str = "") -> Iterator[Finding]:
+        """The imports that fail, wherever they stand; ``of`` is the modules that alone are asked about,
+        ``within`` the package of these.
+        """
         for live in self.live:
             node = live.node
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue
-            if not of or any(item.module in of for item in self._items(node)):
+            modules = [item.module for item in self._items(node)]
+            if of and not of.intersection(modules):
+                continue
+            if not within or any(f"{module}.".startswith(f"{within}.") for module in modules):
                 yield from self._imports(node, live)
 
     def loads(self, *, branches: bool) -> Iterator[str]:

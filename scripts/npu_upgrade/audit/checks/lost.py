@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 from npu_upgrade.audit.checks.attributes import undefined_reads
 from npu_upgrade.audit.checks.parity_conditions import sense_of
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import functions_of
+from npu_upgrade.audit.overrides import device_scopes, functions_of
 from npu_upgrade.audit.parity.lost import EMPTY, KEYWORD, OPERAND, STEP, lost
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -24,6 +24,7 @@ from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.ground.tables import cut
+from npu_upgrade.lineage.dialect import is_for_device
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.places import files_with
@@ -56,6 +57,14 @@ def check(world: World) -> Iterator[Finding]:
             if name in old.classes:
                 yield from _overrides(cls, old.classes[name])
                 yield from _methods(cls, old.classes[name], world)
+    for file in {id(scope.file): scope.file for scope in device_scopes(world)}.values():
+        old = world.old.program.file(file.path)
+        for name, cls in file.classes.items() if old else ():
+            if old and name in old.classes:
+                whole = is_for_device(name)
+                yield from (
+                    one for one in _overrides(cls, old.classes[name]) if whole or is_for_device(one.subject)
+                )
 
 
 def _place(scope: Scope) -> tuple[str, str]:

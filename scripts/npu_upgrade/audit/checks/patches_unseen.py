@@ -11,7 +11,6 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import imports_in
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.walk import dotted
 from npu_upgrade.program.places import files_with, patch_target
 from npu_upgrade.program.program import File
 
@@ -25,10 +24,9 @@ def check(world: World) -> Iterator[Finding]:
             home = world.program.module(module)
             if home is None or not (name in home.classes or name in home.functions) or home is file:
                 continue
-            users, looked_up = _users(module, name, file, world)
-            left = [user for user in users if (user.module, name) not in placed]
+            left = [user for user in _users(module, name, file, world) if (user.module, name) not in placed]
             known = [user for user in left if _imports(file, user)]
-            if known and not looked_up:
+            if known:
                 yield _finding(file, node, module, name, known[0])
 
 
@@ -43,34 +41,15 @@ def _placed(file: File, world: World) -> dict[tuple[str, str], ast.expr]:
     return found
 
 
-def _users(module: str, name: str, own: File, world: World) -> tuple[list[File], bool]:
-    """The files that import the name from the module as they are loaded, and whether others look it up
-    there each time."""
-    users: list[File] = []
-    looked_up = False
+def _users(module: str, name: str, own: File, world: World) -> Iterator[File]:
+    """The files that import the name from the module as they are loaded."""
     last = module.rpartition(".")[2]
     for package in world.program.trees:
         for path, text in files_with(world.program, package, name):
             file = world.program.file(path) if last in text and path != own.path else None
-            if file is None:
-                continue
-            if file.module == module:
-                looked_up = looked_up or any(
-                    isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
-                    for n in file.nodes
-                )
-                continue
-            items = [absolute(item, path) for many in file.imports.values() for item in many]
-            if any(item.module == module and item.name == name for item in items):
-                users.append(file)
-            local = [absolute(item, path) for many in file.local_imports.values() for item in many]
-            late = any(item.module == module and item.name == name for item in local)
-            by_module = any(
-                isinstance(n, ast.Attribute) and n.attr == name and dotted(n.value).endswith(last)
-                for n in file.nodes
-            )
-            looked_up = looked_up or late or by_module
-    return users, looked_up
+            items = [absolute(item, path) for many in file.imports.values() for item in many] if file else []
+            if file and any(item.module == module and item.name == name for item in items):
+                yield file
 
 
 def _imports(file: File, user: File) -> bool:
