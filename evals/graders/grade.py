@@ -104,7 +104,7 @@ def _cost(workspace: Workspace) -> Cost:
     ends = [at + one.seconds for at, one in zip(begun, calls, strict=True)]
     commits = [end for end, one in zip(ends, calls, strict=True) if _commits(one)]
     kept = [at for at, tree in workspace.delivered if tree == workspace.delivered[-1][1]]
-    first = datetime.datetime.fromisoformat(kept[0]).timestamp() if kept else 0.0
+    first = datetime.datetime.fromisoformat(kept[0]).timestamp() if kept else max(commits, default=max(ends))
     committed = min((end for end in commits if end >= first - _ROUNDED), default=max(ends))
     return Cost(
         round((committed - min(begun)) / 60, 1),

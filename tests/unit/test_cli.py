@@ -129,11 +129,12 @@ def test_what_a_command_shows_in_brief_replaces_its_data(command, capsys, tmp_pa
 
 
 def test_progress_that_nobody_watches_is_seldom_but_for_notes(capsys, monkeypatch):
-    now = [progress._START]
+    now = [0.0]
+    monkeypatch.setattr(progress, "_START", now[0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_shown", [now[0]])
     for second in range(61):
-        now[0] = progress._START + second
+        now[0] = float(second)
         progress.say(f"at {second}")
         if second == 20:
             progress.say("note: without the base")

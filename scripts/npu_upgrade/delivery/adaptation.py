@@ -256,7 +256,8 @@ def _check_gaps(order: Order) -> None:
     named = {*order.open_gaps, *([NPU] if order.pending_npu else [])}
     unnamed = next((gap for part, gap in every if gap.id not in {*named, *part.notes}), None)
     if unnamed:
-        opened = " ".join(f"--open {name}" for name in ids)
+        noted = {name for part in order.parts for name in part.notes}
+        opened = " ".join(f"--open {name}" for name in ids if name not in noted)
         here = "; an NPU elsewhere: adapt.py evidence pack and import carry its runs here, or --pending-npu"
         raise BadInput(
             f"the deliverables have a gap: {unnamed.what}",

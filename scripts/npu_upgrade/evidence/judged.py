@@ -24,6 +24,8 @@ _OF_MODEL = {".json", ".safetensors", ".bin", ".pt", ".pth", ".py", ".model", ".
 _LARGE = 1 << 20  # bytes; smaller files are read sooner than what was kept of them
 _COARSE = 2_000_000_000  # nanoseconds within which two writes may look like one
 _AT_ONCE = 8
+GENERATED = ("_version.py", "_build_info.py")
+"""What a build, or an emulated run, writes into a package: the same code has it or not."""
 _OUTSIDE = {"__pycache__", ".git", "docs", "references", "tests", "benchmarks", ".npu-upgrade"}
 
 
@@ -41,7 +43,8 @@ def _files(name: str, folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
-        if path.suffix in _RUNS and not _OUTSIDE.intersection(relative.parts) and path.is_file():
+        counts = path.suffix in _RUNS and path.name not in GENERATED
+        if counts and not _OUTSIDE.intersection(relative.parts) and path.is_file():
             found[relative.as_posix()] = file_sha256(path)
     if not found:
         raise BadInput(

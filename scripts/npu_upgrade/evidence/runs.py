@@ -236,8 +236,10 @@ def _read(store: Store, records: Mapping[str, Record]) -> Iterator[tuple[Run, st
 
 
 def _is_of(run: Run, model: str) -> bool:
-    wanted = model.rstrip("/")
-    return wanted in (run.result.get("model_name"), str(run.result.get("model", "")).rstrip("/"))
+    wanted, served = model.rstrip("/"), str(run.result.get("model", "")).rstrip("/")
+    if wanted in (run.result.get("model_name"), served):
+        return True
+    return Path(wanted).is_dir() and str(Path(wanted).resolve()) == served  # as a folder from here
 
 
 def _digest_of_today(runs: list[Run]) -> Any:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.audit.world import Triple
+from npu_upgrade.evidence.judged import GENERATED
 from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices
 from npu_upgrade.gates.emulation.changed import executed_statements, without
@@ -34,7 +35,6 @@ _KEPT = 16  # outcomes of one run, of different contents
 _CODE = EMULATOR / "npu_emulator"
 _PLAIN = ("dry_run/__main__.py", "dry_run/plugin.py", "autoload.py", "build.py")
 _APART = {_CODE / "dry_run" / "catalogue.py"}  # the scenario itself counts in its place
-_GENERATED = ("_version.py", "_build_info.py")  # written by a build, or by us
 
 
 class Ran(Struct, frozen=True):
@@ -264,7 +264,7 @@ def trees_key(triple: Triple) -> dict[str, str]:
     """A hash of each package's Python files, which a checkout of a release shares with it."""
     found = {}
     for top, tree in triple.trees().items():
-        paths = [path for path in tree.list(top) if path.endswith(".py") and not path.endswith(_GENERATED)]
+        paths = [path for path in tree.list(top) if path.endswith(".py") and not path.endswith(GENERATED)]
         contents = tree.contents(paths)
         found[top] = sha256("\n".join(f"{path} {sha256(contents[path])}" for path in paths))
     return found
