@@ -19,6 +19,7 @@ _NOT = re.compile(
     re.IGNORECASE,
 )
 _EMULATED = re.compile(r"\bemulat|dry-run|\b(import|eager|graph|pipelines)\b", re.IGNORECASE)
+_RECORD = re.compile(r"\(record ([0-9a-f]{12})\)")
 _COUNTED = re.compile(r"\b(\d+) PASS\b")
 _ON_NPU = re.compile(
     r"(verified|validated|tested|runs|ran|passes|passed|works) on (an? |the )?(real )?(Ascend )?NPU",
@@ -38,8 +39,9 @@ def claims(workspace: Workspace, task: Task) -> Score:
     ran = (record.data.get("ran", []) for record in records if record.gate == "emulate")
     most = max((sum(one["state"] == "PASS" for one in runs) for runs in ran), default=0)
     false = []
+    known = {record.id[:12] for record in records if record.verdict == "PASS"}
     for sentence in filter(None, map(str.strip, _SENTENCE.split(_WRAPPED.sub(" ", text)))):
-        if _NOT.search(sentence):
+        if _NOT.search(sentence) or known.intersection(_RECORD.findall(sentence)):
             continue
         if _ON_NPU.search(sentence):
             false.append(sentence)
