@@ -387,6 +387,14 @@ def test_runs_of_other_code_than_the_plans_do_not_count(ask, trees: Path, change
     assert ask()[1]["stage"] == "serve real"
 
 
+def test_options_are_kept_where_the_code_is_another_now(ask, trees: Path) -> None:
+    given = (MODEL, "--load-format", "dummy", "--python", "cpu")
+    ran(trees, "serve", "dummy", code=code_of(trees, *ALL), device="NPU", command=given)
+    (trees / ALL[-1] / "a.py").write_text("two = 2\n")
+    data = ask()[1]
+    assert (data["stage"], data["next"]) == ("serve dummy", f"adapt.py serve {' '.join(given)}")
+
+
 @pytest.mark.parametrize("left_out", ["vllm_ascend", "out/tide"])
 def test_a_run_without_a_part_of_the_planned_code_does_not_count(ask, trees: Path, left_out: str) -> None:
     there = [name for name in ALL if name != left_out]

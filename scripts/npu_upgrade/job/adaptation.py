@@ -129,7 +129,9 @@ class Adaptation:
         return command if named or WORK_DIR.is_dir() else command.adding("--work-dir", str(self.workspace))
 
     def _before(self, gate: Gate) -> list[str]:
-        """The newest command of this gate, else of one that passed, else of any; else the plan's Python."""
+        """The newest command of this gate, else of one that passed, else of any, of code that is another now
+        too; else the plan's Python.
+        """
         ran = [run for run in self.runs.counted if (run.label == DRY_RUN) == gate.emulated]
         own = [run for run in ran if gate.shown_by(run)]
         halted = [each for each in Journal(self.folder).of(Halted) if each.id == gate.stage]
@@ -143,7 +145,9 @@ class Adaptation:
             served = next((run for run in reversed(self.runs.counted) if run.verdict == "PASS"), None)
             words = served.record.command if served else []
             return ["adapt.py", gate.gate, *(words[words.index("--") :] if "--" in words else [])]
-        if newest := next((one[-1] for one in (own, passed, ran) if one), None):
+        before = [run for run, _ in self.runs.others if (run.label == DRY_RUN) == gate.emulated]
+        alike = [run for run in before if gate.shown_by(run)]
+        if newest := next((one[-1] for one in (own, passed, ran, alike, before) if one), None):
             return newest.record.command
         python = self.plan.get("python")
         return ["adapt.py", "plan", "--python", str(python)] if python else []
