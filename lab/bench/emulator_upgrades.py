@@ -28,10 +28,7 @@ FILE = FOLDER / "upgrades.yaml"
 
 
 class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One natural upgrade: releases, what is run, what breaks, and the fix (see the file of cases).
-
-    What breaks from run to run is run ``times``: it fails in one of them before the fix, and in none after.
-    """
+    """One natural upgrade: releases, what is run, what breaks, and the fix (see the file of cases)."""
 
     id: str
     omni: str
@@ -40,7 +37,6 @@ class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     says: str
     fix: Literal["merge", "own"] | list[Edit]
     workers_of: str | None = None
-    times: int = 1
 
     @property
     def kinds(self) -> set[str]:
@@ -86,17 +82,7 @@ def _both(one: Upgrade, out: Path) -> list[Outcome]:
     own = open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni")
     broken = _with_workers(own, one.workers_of) if one.workers_of else own
     trees = {"before": broken, "after": _fixed(one, own, out)}
-    return [replace(_worst(tree, one, out / name), lines={}) for name, tree in trees.items()]
-
-
-def _worst(omni: SourceTree, one: Upgrade, out: Path) -> Outcome:
-    """The first outcome that is no PASS, else the last one."""
-    for number in range(one.times):
-        outcome = _play(omni, one, out / str(number) if number else out)
-        say(f"{one.id}, {out.name}, {number + 1} of {one.times}: {outcome.state} {outcome.why}")
-        if outcome.state != PASS:
-            break
-    return outcome
+    return [replace(_play(tree, one, out / name), lines={}) for name, tree in trees.items()]
 
 
 def _play(omni: SourceTree, one: Upgrade, out: Path) -> Outcome:
