@@ -105,7 +105,7 @@ def walk(
         if answer.get("verdict") != "PASS" or "nothing is left" in answer["summary"]:
             break
         asked = [answer["ask"], *answer.get("with_it", ())] if "ask" in answer else []
-        if asked and corrected(done, asked[0]):
+        if any([corrected(done, ask) for ask in asked]):
             answer = call(done, ["next"])
             done.rounds += 1
             continue
