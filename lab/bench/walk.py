@@ -105,7 +105,7 @@ def walk(
         if answer.get("verdict") != "PASS" or "nothing is left" in answer["summary"]:
             break
         asked = [answer["ask"], *answer.get("with_it", ())] if "ask" in answer else []
-        if any([corrected(done, ask) for ask in asked]):
+        if sum(corrected(done, ask) for ask in asked):  # each of them, not the first alone
             answer = call(done, ["next"])
             done.rounds += 1
             continue
