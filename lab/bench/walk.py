@@ -105,7 +105,8 @@ def walk(
         if answer.get("verdict") != "PASS" or "nothing is left" in answer["summary"]:
             break
         asked = [answer["ask"], *answer.get("with_it", ())] if "ask" in answer else []
-        if sum(corrected(done, ask) for ask in asked):  # each of them, not the first alone
+        mended = [ask for ask in asked if corrected(done, ask)]
+        if mended:
             answer = call(done, ["next"])
             done.rounds += 1
             continue

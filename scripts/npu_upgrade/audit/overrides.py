@@ -94,6 +94,11 @@ def device_scopes(world: World) -> tuple[Scope, ...]:
     return tuple(scope for scope in found if any(is_for_device(name, device) for name in _names(scope)))
 
 
+def device_files(world: World) -> list[File]:
+    """The other files of the project that have something for the device."""
+    return list({scope.file.path: scope.file for scope in device_scopes(world)}.values())
+
+
 def _names(scope: Scope) -> tuple[str, ...]:
     own = scope.node.name if isinstance(scope.node, Function) else ""
     return (own, scope.owner.name) if scope.owner else (own,)

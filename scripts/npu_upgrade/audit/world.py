@@ -124,6 +124,11 @@ class World:
         """The classes of the worker files."""
         return [cls for file in self.worker_files for cls in file.classes.values()]
 
+    @property
+    def own_classes(self) -> list[ClassSymbol]:
+        """The classes of all audited files; of vllm-ascend, those of its workers."""
+        return self.side.classes if self.of_omni else self.classes
+
     @cached_property
     def concrete(self) -> list[ClassSymbol]:
         """The classes of the worker files that no other one of them derives from."""
@@ -132,7 +137,7 @@ class World:
     @cached_property
     def last_classes(self) -> list[ClassSymbol]:
         """The classes of all audited files (of vllm-ascend, of its workers) that no other derives from."""
-        return _without_heirs(self.side.classes if self.of_omni else self.classes)
+        return _without_heirs(self.own_classes)
 
     def nearest_common(self, runners: Sequence[ClassSymbol]) -> ClassSymbol:
         """The nearest audited class that all these derive from, itself included."""

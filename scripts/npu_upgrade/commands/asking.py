@@ -54,7 +54,8 @@ def asked(walk: Walk, step: Step) -> Asked:
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
         if len(walk.journal.answers()) < 2:  # told once, where several are asked together
             brief["answers"] = _FORM
-    if run := None if any(map(_may_edit, step.stage.asks)) else meanwhile(walk):
+    run = None if any(map(_may_edit, step.stage.asks)) else meanwhile(walk)
+    if run:
         data["meanwhile"] = brief["meanwhile"] = str(run)
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
         path = walk.folder / "questions.md"

@@ -16,6 +16,7 @@ from typing import Any
 from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.delivery.commit import Delivery, Done
+from npu_upgrade.delivery.place import is_signed
 from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.upgrade import carry_out, include, prepare, request
 from npu_upgrade.ground.command import Command, answered, current, upgrade
@@ -120,21 +121,21 @@ def outcome(
         parts.append(f"{', '.join(place.pushed)} has the old one: push with --force-with-lease")
     parts += [delivery.said] if delivery.said else []
     parts += [f"pull request {request}"] if request else []
-    signed = "\ngpgsig" in place.checkout.git("cat-file", "commit", done.sha).split("\n\n", 1)[0]
-    more = ({"pull_request": request} if request else {}) | {
-        "commit": done.sha,
-        "signed_off": True,
-        "gpg_signed": signed,
-        "new": done.new,
-        "pushed_before": place.pushed,
-        "push": push and str(push),
-    }
+    signed = {"signed_off": True, "gpg_signed": is_signed(place.checkout, done.sha)}
+    more = (
+        ({"pull_request": request} if request else {})
+        | signed
+        | {
+            "commit": done.sha,
+            "new": done.new,
+            "pushed_before": place.pushed,
+            "push": push and str(push),
+        }
+    )
     text = "\n\n".join(part for part in (done.notes, _listing(delivery, files)) if part)
     show = Command("git", "-C", (str(place.checkout.root), "show", "--stat", done.sha))
     step = show if request else push or show
-    brief = {"files": delivery.changed, "signed_off": True, "gpg_signed": signed} | (
-        {"left": list(delivery.left)} if delivery.left else {}
-    )
+    brief = {"files": delivery.changed} | signed | ({"left": list(delivery.left)} if delivery.left else {})
     return Result(Verdict.PASS, "; ".join(parts), _data(delivery) | data | more, text, step, brief)
 
 

@@ -22,7 +22,7 @@ class Delivery:
     ``subject`` is the content that was checked, ``incoming`` the part of it that is not in the working tree
     yet, ``changed`` the files that differ from the base; ``validation`` is what its trailer says of NPU
     hardware, ``pending`` where nothing was validated, and ``said`` the same for people; ``left`` are changed
-    files that stay where they are.
+    files that stay where they are; ``pending`` the emulated runs that the message names so.
     """
 
     place: Place
@@ -33,6 +33,7 @@ class Delivery:
     said: str
     incoming: Mapping[str, Content] = field(default_factory=dict)
     left: Sequence[str] = ()
+    pending: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,13 @@ def _earlier(checkout: Checkout, head: str, marker: str, branch: str) -> Earlier
         raise not_alone(f"{sha[:12]} is a merge commit", "git reset --soft HEAD^1, then deliver again")
     base = parents[0] if parents else checkout.git("hash-object", "-t", "tree", "--stdin").strip()
     files = checkout.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, sha).split("\0")[:-1]
-    signed = "\ngpgsig" in checkout.git("cat-file", "commit", sha).split("\n\n", 1)[0]
-    return Earlier(sha, base, files, _show(checkout, sha, "%s"), _show(checkout, sha, "%b"), signed, pushed)
+    signed, subject, body = is_signed(checkout, sha), *(_show(checkout, sha, form) for form in ("%s", "%b"))
+    return Earlier(sha, base, files, subject, body, signed, pushed)
+
+
+def is_signed(checkout: Checkout, sha: str) -> bool:
+    """Whether a commit has a signature, besides its sign-off."""
+    return "\ngpgsig" in checkout.git("cat-file", "commit", sha).split("\n\n", 1)[0]
 
 
 def _show(checkout: Checkout, sha: str, form: str) -> str:

@@ -67,7 +67,14 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     folders = top_folders(plan.files)
     left = {*edited(place.checkout, place.base, folders), *untracked(place.checkout, folders)}
     return Delivery(
-        place, subject, changed, text, ran.trailer, ran.said, left=sorted(left.difference(plan.files))
+        place,
+        subject,
+        changed,
+        text,
+        ran.trailer,
+        ran.said,
+        left=sorted(left.difference(plan.files)),
+        pending=_pending(standing),
     )
 
 
@@ -106,7 +113,7 @@ def carry_out(job: Job, delivery: Delivery, *, sign: bool | None) -> Done:
         "repo": str(place.checkout.root),
         "tree": delivery.subject.tree,
         "validation": delivery.validation,
-        "pending": _pending(job.store.standing(job.records(), delivery.subject.tree)),
+        "pending": list(delivery.pending),
         "push": push.argv if push else [],
     }
     job.place(repo=place.checkout.root, branch=place.branch)

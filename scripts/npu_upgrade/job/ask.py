@@ -39,7 +39,7 @@ ACCEPT: Options = ("--accept", "--note", "WHY")
 WAIVE: Options = ("--waive", "--note", "WHY")
 LEAVE: Options = ("--leave", "--note", "WHY")
 BY_HAND: Options = ("--by-hand", "--note", "WHERE")
-_FEW = 2
+_FEW = 2  # hunks that a finding names
 _WHY = 160  # characters of the reasons why a hunk is of a lower tier
 CORRECTED: Options = ("--accept", "--note", "corrected by hand: WHAT")
 
@@ -205,21 +205,22 @@ def _findings(job: Job, answers: list[Answer], records: Sequence[Record]) -> Ite
     if newest is None or not _only_answers(job.root, newest, since):
         return
     decided = {entry.id for entry in since}
+    survey = port_survey(job)
     edited = {name for entry in since if entry.after for name in entry.units}
     for finding in read_object(job.folder / "audit.json").get("findings", []):
         if finding.get("state") == "NEW" and finding["key"] not in decided:
-            ask = _finding(finding, job, newest.id)
+            ask = _finding(finding, job, newest.id, survey)
             if not ask.unit or ask.unit not in edited:
                 yield ask
 
 
-def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
+def _finding(finding: dict[str, Any], job: Job, evidence: str, survey: Mapping[str, Any]) -> Ask:
     root = job.root
     here, there = finding["here"], finding.get("there") or {}
     path = here["path"] if here.get("project") == job.project else ""
     unit = _unit_at(root, path, int(here.get("line") or 0)) or f"{finding['owner']}."
     lines = [finding["what"], f"why: {finding['why']}", f"do: {finding['todo']}"]
-    if brought := _brought_by(finding, path, job):
+    if brought := _brought_by(finding, path, survey):
         lines.append(
             f"or: {upgrade('port', '--apply', *brought, *naming(job)).short} takes it from the GPU side"
         )
@@ -236,16 +237,14 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str) -> Ask:
     return Ask(FINDING, key, what, path, unit, first, last, texts, how, evidence=evidence, finding=key)
 
 
-def _brought_by(finding: dict[str, Any], path: str, job: Job) -> list[str]:
+def _brought_by(finding: dict[str, Any], path: str, survey: Mapping[str, Any]) -> list[str]:
     """The open hunks of the file that bring what a comparison with the GPU side misses."""
-    words = set(re.findall(r"[A-Za-z_]\w{5,}", str(finding["subject"])))
-    hunks = port_survey(job).get("hunks", []) if str(finding["check"]).startswith("parity") else []
-    added = {
-        one["id"]: "\n".join(line for line in str(one.get("text")).splitlines() if line.startswith("+"))
-        for one in hunks
-        if one["path"] == path
-    }
-    found = [id_ for id_, text in added.items() if words & set(re.findall(r"\w+", text))]
+    if not str(finding["check"]).startswith("parity"):
+        return []
+    words = re.findall(r"[A-Za-z_]\w{5,}", str(finding["subject"]))
+    brought = re.compile(rf"^\+.*\b(?:{'|'.join(words)})\b", re.MULTILINE)
+    hunks = (one for one in survey.get("hunks", []) if words and one["path"] == path)
+    found = [one["id"] for one in hunks if brought.search(str(one.get("text")))]
     return found if len(found) <= _FEW else []
 
 
@@ -263,7 +262,7 @@ def edited_finding(job: Job, key: str) -> Ask | None:
     newest = failed_last(job.records(), "audit")
     for finding in read_object(job.folder / "audit.json").get("findings", []) if newest else ():
         if newest and finding.get("state") == "NEW" and finding["key"] == key:
-            return replace(_finding(finding, job, newest.id), how=(CORRECTED, WAIVE))
+            return replace(_finding(finding, job, newest.id, port_survey(job)), how=(CORRECTED, WAIVE))
     return None
 
 

@@ -128,35 +128,29 @@ def merge_runners(
     return result
 
 
+_CALLED = re.compile(r"\bself\.(\w+)\(")
+
+
 def _with_callees(outcome: MethodOutcome, units: Mapping[str, Unit], upstream: Upstream) -> MethodOutcome:
     """Where ours calls something else than upstream does: what else upstream's callee does, by its calls."""
     merged = outcome.merged
     if merged is None or all(flag.kind != "callee" for flag in merged.flags):
         return outcome
-    flags = [
-        replace(flag, reason=f"{flag.reason}{_does(flag, units, upstream)}")
-        if flag.kind == "callee"
-        else flag
+    flags = (
+        replace(flag, reason=flag.reason + _besides(flag, units, upstream)) if flag.kind == "callee" else flag
         for flag in merged.flags
-    ]
+    )
     return replace(outcome, merged=replace(merged, flags=tuple(flags)))
 
 
-def _does(flag: Flag, units: Mapping[str, Unit], upstream: Upstream) -> str:
-    for name in dict.fromkeys(_CALLED.findall(flag.theirs)):
+def _besides(flag: Flag, units: Mapping[str, Unit], upstream: Upstream) -> str:
+    for name in _CALLED.findall(flag.theirs):
         unit = units.get(f"{upstream.class_name}.{name}")
-        calls = (
-            [one for one in dict.fromkeys(_CALLED.findall(unit.source)) if one not in flag.ours]
-            if unit
-            else []
-        )
-        if unit and calls:
-            does = ", ".join(f"self.{one}()" for one in calls if one != name)
-            return f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {does} besides"
+        calls = dict.fromkeys(_CALLED.findall(unit.source)) if unit else {}
+        others = [f"self.{one}()" for one in calls if one != name and one not in flag.ours]
+        if unit and others:
+            return f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {', '.join(others)} besides"
     return ""
-
-
-_CALLED = re.compile(r"\bself\.(\w+)\(")
 
 
 def merge_unit(

@@ -101,78 +101,25 @@ def _bound_in_body(cls: ClassSymbol) -> set[str]:
 
 
 _REGISTERS = {"register_buffer", "register_parameter", "register_module", "add_module"}
-MODULE_NAMES = frozenset(
-    [
-        "training",
-        "dump_patches",
-        "call_super_init",
-        "forward",
-        "register_buffer",
-        "register_parameter",
-        "add_module",
-        "register_module",
-        "get_submodule",
-        "set_submodule",
-        "get_parameter",
-        "get_buffer",
-        "get_extra_state",
-        "set_extra_state",
-        "apply",
-        "cuda",
-        "ipu",
-        "xpu",
-        "npu",
-        "mtia",
-        "cpu",
-        "type",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "to_empty",
-        "to",
-        "register_full_backward_pre_hook",
-        "register_backward_hook",
-        "register_full_backward_hook",
-        "register_forward_pre_hook",
-        "register_forward_hook",
-        "register_state_dict_post_hook",
-        "register_state_dict_pre_hook",
-        "state_dict",
-        "register_load_state_dict_pre_hook",
-        "register_load_state_dict_post_hook",
-        "load_state_dict",
-        "parameters",
-        "named_parameters",
-        "buffers",
-        "named_buffers",
-        "children",
-        "named_children",
-        "modules",
-        "named_modules",
-        "train",
-        "eval",
-        "requires_grad_",
-        "zero_grad",
-        "share_memory",
-        "extra_repr",
-        "compile",
-        "_parameters",
-        "_buffers",
-        "_modules",
-        "_apply",
-        "_call_impl",
-        "_get_name",
-        "_named_members",
-        "_save_to_state_dict",
-        "_load_from_state_dict",
-        "_forward_hooks",
-        "_forward_pre_hooks",
-        "_non_persistent_buffers_set",
-        "_version",
-        "_compiled_call_impl",
-    ]
+_OF_MODULES = (
+    "training dump_patches call_super_init forward register_buffer register_parameter add_module"
+    " register_module get_submodule set_submodule get_parameter get_buffer get_extra_state"
+    " set_extra_state apply cuda ipu xpu npu mtia cpu type float double half bfloat16 to_empty to"
+    " register_full_backward_pre_hook register_backward_hook register_full_backward_hook"
+    " register_forward_pre_hook register_forward_hook register_state_dict_post_hook"
+    " register_state_dict_pre_hook state_dict register_load_state_dict_pre_hook"
+    " register_load_state_dict_post_hook load_state_dict parameters named_parameters buffers"
+    " named_buffers children named_children modules named_modules train eval requires_grad_ zero_grad"
+    " share_memory extra_repr compile"
 )
+_WITHIN_MODULES = (
+    "_parameters _buffers _modules _apply _call_impl _get_name _named_members _save_to_state_dict"
+    " _load_from_state_dict _forward_hooks _forward_pre_hooks _non_persistent_buffers_set _version"
+    " _compiled_call_impl _backward_hooks _backward_pre_hooks _state_dict_hooks"
+    " _load_state_dict_pre_hooks _load_state_dict_post_hooks _replicate_for_data_parallel"
+    " _slow_forward _wrapped_call_impl _is_hf_initialized"
+)
+MODULE_NAMES = frozenset(" ".join((_OF_MODULES, _WITHIN_MODULES)).split())
 """What every module of torch's has."""
 
 _TYPES = "Event ExternalStream Stream StreamContext NPUGraph CUDAGraph MemPool device device_of graph"

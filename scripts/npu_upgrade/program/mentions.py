@@ -52,6 +52,11 @@ class Mentions:
                 if any(cls.node.lineno <= line <= (cls.node.end_lineno or 0) for line in found):
                     yield cls
 
+    def is_defined(self, name: str) -> bool:
+        """Whether some line defines a function of that name, or gives the name a value or a type."""
+        made = re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)")
+        return any(made.search(mention.text) for mention in self.of(name))
+
     def is_set_on(self, name: str, cls: ClassSymbol, called: str = "") -> bool:
         """Whether something assigns the attribute on what may be an object of ``cls``.
 

@@ -26,7 +26,7 @@ def check(world: World) -> Iterator[Finding]:
     for wrong in wrong_unpackings(world, reader, told):
         told.add(id(wrong.source.node) if wrong.source else 0)
         yield _unpacked(wrong)
-    for cls in world.side.classes if world.of_omni else world.classes:
+    for cls in world.own_classes:
         for method, parents in overriding(cls):
             if id(method.node) not in told:
                 yield from _overridden(method, parents, reader)
@@ -105,11 +105,12 @@ def _numbers(arities: Arities) -> str:
     return " or ".join(map(str, sorted(arities)))
 
 
-def elements(arities: Arities, elements: str = " elements") -> str:
-    lengths = arities - {_TENSOR}
-    return " or ".join(
-        [*["a tensor"] * (_TENSOR in arities), *[_numbers(lengths) + elements] * bool(lengths)]
-    )
+def elements(arities: Arities, unit: str = " elements") -> str:
+    """The lengths in words: ``a tensor or 2 elements``."""
+    parts = ["a tensor"] if _TENSOR in arities else []
+    if lengths := arities - {_TENSOR}:
+        parts.append(f"{_numbers(lengths)}{unit}")
+    return " or ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ _DEEPEST = 6
 _NONE: Arities = frozenset()
 _TENSOR = -1  # in the place of a length: one tensor, which is taken apart by its first dimension
 # Methods that tensors have and whose result is a tensor.
-_OF_TENSORS = {"view", "reshape", "contiguous", "unsqueeze", "squeeze", "flatten", "clone", "detach"}
+_GIVE_TENSORS = {"view", "reshape", "contiguous", "unsqueeze", "squeeze", "flatten", "clone", "detach"}
 
 
 class ArityReader:
@@ -248,7 +249,7 @@ class ArityReader:
 
     def of_call(self, call: ast.Call, scope: Scope, depth: int = 0) -> Arities | None:
         """The lengths of what a call gives."""
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_TENSORS:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _GIVE_TENSORS:
             return frozenset({_TENSOR})
         made = self.resolver.symbol(call.func, scope)
         if isinstance(made, ClassSymbol):

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeGuard
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import device_scopes
+from npu_upgrade.audit.overrides import device_files, device_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute, catches_import
 from npu_upgrade.code.names import Import, imports_in
@@ -58,15 +58,11 @@ def _for_device(world: World) -> Iterator[Finding]:
     """What functions that are named for the device ask for, in the project's other files, and what these
     import as they are loaded.
     """
-    files = {id(scope.file): scope.file for scope in device_scopes(world)}
-    spans: dict[int, list[tuple[int, int]]] = {key: [] for key in files}
-    for scope in device_scopes(world):
-        body = scope.node.body
-        spans[id(scope.file)].append((body[0].lineno, body[-1].end_lineno or 0))
-    for key, file in files.items():
+    for file in device_files(world):
+        bodies = [scope.node.body for scope in device_scopes(world) if scope.file is file]
         for finding in FileImports(file, world).findings():
             line, loaded = finding.here.line, finding.kind == "missing-import"
-            if loaded or any(first <= line <= last for first, last in spans[key]):
+            if loaded or any(body[0].lineno <= line <= (body[-1].end_lineno or 0) for body in bodies):
                 yield finding
 
 
@@ -114,7 +110,11 @@ class FileImports:
 
     def __init__(self, file: File, world: World) -> None:
         self.file, self.program, self.world = file, world.program, world
-        self.live = list(live_statements(file.tree, self._works))
+
+    @cached_property
+    def live(self) -> list[Live]:
+        """The statements that may run; who only asks for owners needs none of them."""
+        return list(live_statements(self.file.tree, self._works))
 
     @cached_property
     def places(self) -> dict[int, Live]:

@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 from npu_upgrade.audit.checks.attributes import undefined_reads
 from npu_upgrade.audit.checks.parity_conditions import sense_of
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import device_scopes, functions_of
+from npu_upgrade.audit.overrides import device_files, functions_of
 from npu_upgrade.audit.parity.lost import EMPTY, KEYWORD, OPERAND, STEP, lost
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -57,14 +57,18 @@ def check(world: World) -> Iterator[Finding]:
             if name in old.classes:
                 yield from _overrides(cls, old.classes[name])
                 yield from _methods(cls, old.classes[name], world)
-    for file in {id(scope.file): scope.file for scope in device_scopes(world)}.values():
-        old = world.old.program.file(file.path)
-        for name, cls in file.classes.items() if old else ():
-            if old and name in old.classes:
-                whole = is_for_device(name)
-                yield from (
-                    one for one in _overrides(cls, old.classes[name]) if whole or is_for_device(one.subject)
-                )
+    yield from _for_device(world, world.old)
+
+
+def _for_device(world: World, before: World) -> Iterator[Finding]:
+    """The overrides that classes of other files lost, of what is named for the device."""
+    device = world.side.project.device
+    for file in device_files(world):
+        old = before.program.file(file.path)
+        for name in file.classes.keys() & old.classes.keys() if old else ():
+            for found in _overrides(file.classes[name], old.classes[name]) if old else ():
+                if is_for_device(name, device) or is_for_device(found.subject, device):
+                    yield found
 
 
 def _place(scope: Scope) -> tuple[str, str]:
@@ -223,10 +227,9 @@ def _is_there(gone: str, scope: Scope, world: World) -> bool:
     words = _words(gone)
     left = [word for word in words if word not in scope.file.source]
     mentions = Mentions(world.program)
-    for name in (word for word in words if f"self.{word}(" in gone):
-        made = re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)")
-        if not any(made.search(one.text) for one in mentions.of(name)):
-            return False
+    called = [word for word in words if f"self.{word}(" in gone]
+    if not all(map(mentions.is_defined, called)):
+        return False
     return all(any(_is_name(word, one, world) for one in mentions.of(word)) for word in left)
 
 

@@ -15,6 +15,7 @@ from npu_upgrade.code.signatures import Function, displaced, misfits, not_taken,
 from npu_upgrade.code.walk import bound_once, dotted, last_name, string
 from npu_upgrade.program.absent import never_had
 from npu_upgrade.program.callees import Resolver, resolver_of
+from npu_upgrade.program.members import MODULE_NAMES, is_module
 from npu_upgrade.program.places import files_with, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol
 from npu_upgrade.program.scope import decorators
@@ -24,12 +25,6 @@ ABOUT = "functions put in place of others that do not fit them, and names that n
 
 _KINDS = {"staticmethod", "classmethod"}
 _FRAMEWORK = {"Module", "object", "ABC", "Generic", "Protocol"}
-# What torch's modules have and torch itself reads.
-_OF_MODULES = re.compile(
-    r"__|_?(forward|call|apply|load_|save_|state_|register_|named_|get_|add_|extra_|replicate|version|compiled)|"
-    r"(set_|training|train|eval|to|cuda|half|float|double|bfloat16|type|share|zero|requires|parameters|"
-    r"buffers|children|modules|dump|_is_hf|_parameters|_buffers|_modules)"
-)
 
 
 @dataclass(frozen=True)
@@ -143,8 +138,7 @@ def _patch(
 
 def _is_new_to_module(cls: ClassSymbol, name: str) -> bool:
     """Whether a module of torch's has no such attribute by itself, and its class gives it none."""
-    outside = {last_name(node) for owner in cls.mro for node in owner.outside}
-    if "Module" not in outside or not outside <= _FRAMEWORK or _OF_MODULES.match(name):
+    if not is_module(cls) or name in MODULE_NAMES or name.startswith("__"):
         return False
     word = re.compile(rf"\b{name}\b")
     return not any(word.search(ast.unparse(owner.node)) for owner in cls.mro)

@@ -39,7 +39,7 @@ def check(world: World) -> Iterator[Finding]:
     for bad in itertools.chain(bad_calls(world, resolver), outside_calls(world, resolver)):
         passed |= {(id(bad.callee.node), name) for name in bad.names}
         yield _called(bad)
-    for cls in world.side.classes if world.of_omni else world.classes:
+    for cls in world.own_classes:
         for method, parents in overriding(cls):
             if _says_so(method):
                 continue

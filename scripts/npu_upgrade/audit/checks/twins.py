@@ -11,7 +11,7 @@ from collections.abc import Iterator, Set
 
 from npu_upgrade.audit.checks.arity import ArityReader, differ, elements, method_arities
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import device_scopes, is_stub
+from npu_upgrade.audit.overrides import device_files, is_stub
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, named_of, not_taken, places_of, signature
@@ -25,7 +25,6 @@ from npu_upgrade.program.program import ClassSymbol, Method
 ABOUT = "classes for the device that answer otherwise than those they stand in for"
 
 _FIRST = 3  # statements of a method that may be conditions to leave it
-_WHY = "whoever holds either of them fails on, or misses, what the other one does"
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -35,19 +34,19 @@ def check(world: World) -> Iterator[Finding]:
     paired = {id(pair.npu) for pair in world.pairs}
     for cls in _for_device(world):
         twin = _twin(cls, world) if id(cls) not in paired else None
-        for method in _shared(cls, twin) if twin else ():
-            other = twin.methods[method.name] if twin else method
+        if twin is None:
+            continue
+        for method, other in _shared(cls, twin):
             yield from _answers(method, other, reader)
             yield from _takes(method, other)
             yield from _guards(method, other)
-        yield from _asked(cls, twin, world) if twin else ()
+        yield from _asked(cls, twin, world)
 
 
 def _for_device(world: World) -> list[ClassSymbol]:
     device = world.side.project.device
-    beside = {id(s.owner): s.owner for s in device_scopes(world) if s.owner and is_for_device(s.owner.name)}
-    own = (cls for cls in world.side.classes if is_for_device(cls.name, device))
-    return [*own, *beside.values()]
+    beside = (cls for file in device_files(world) for cls in file.classes.values())
+    return [cls for cls in (*world.side.classes, *beside) if is_for_device(cls.name, device)]
 
 
 def _twin(cls: ClassSymbol, world: World) -> ClassSymbol | None:
@@ -65,11 +64,11 @@ def _twin(cls: ClassSymbol, world: World) -> ClassSymbol | None:
     return twin if twin and twin not in cls.mro and cls not in twin.mro else None
 
 
-def _shared(cls: ClassSymbol, twin: ClassSymbol) -> Iterator[Method]:
+def _shared(cls: ClassSymbol, twin: ClassSymbol) -> Iterator[tuple[Method, Method]]:
     for name, method in cls.methods.items():
         other = twin.methods.get(name)
         if other and not name.startswith("__") and not is_stub(method.node) and not is_stub(other.node):
-            yield method
+            yield method, other
 
 
 def _answers(method: Method, other: Method, reader: ArityReader) -> Iterator[Finding]:
@@ -147,6 +146,6 @@ def _finding(
         here=side(cls) if cls else side(method, text=signature(method.node)),
         there=side(other, text=signature(other.node)),
         incident="S",
-        why=_WHY,
+        why="whoever holds either of them fails on, or misses, what the other one does",
         todo=f"give {cls.name if cls else method.qualname} what {other.qualname} has",
     )

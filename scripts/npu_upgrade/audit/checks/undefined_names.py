@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import device_scopes, functions_of
+from npu_upgrade.audit.overrides import device_files, functions_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.names import ALWAYS_DEFINED, names_of
 from npu_upgrade.code.walk import walk
@@ -16,8 +16,7 @@ ABOUT = "names that a file reads and nothing in it binds"
 
 
 def check(world: World) -> Iterator[Finding]:
-    beside = {id(scope.file): scope.file for scope in device_scopes(world)}
-    for file in (*world.files, *beside.values()):
+    for file in (*world.files, *device_files(world)):
         if "*" in file.imports or "globals()" in file.source:
             continue
         names = names_of(file.source)

@@ -64,8 +64,7 @@ def _dead(program: Program, found: list[Lost]) -> set[str]:
     nodes = [item.model.node for item in found]
     asked = {name for node in nodes for name in locals_of(node).asked if f".{name}(" in text_of(node)}
     mentions = Mentions(program)
-    made = {name: re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)") for name in asked}
-    return {name for name in asked if not any(made[name].search(m.text) for m in mentions.of(name))}
+    return {name for name in asked if not mentions.is_defined(name)}
 
 
 def _all(world: World) -> Iterator[Lost]:
