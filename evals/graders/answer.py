@@ -18,7 +18,9 @@ _NOT = re.compile(
     r"\b(not|no|nothing|nobody|none|never|without|neither|nor|fail\w*|FAIL|skip\w*|pending|until|cannot|INCONCLUSIVE)\b",
     re.IGNORECASE,
 )
-_EMULATED = re.compile(r"\bemulat|dry-run|\b(import|eager|graph|pipelines)\b", re.IGNORECASE)
+_TIER = r"(import|eager|graph|serve|pipelines)"
+# A list of tiers is of an emulated run, though one of them has the name of a gate.
+_EMULATED = re.compile(rf"\bemulat|dry-run|\b{_TIER}(,| and|, and) {_TIER}\b", re.IGNORECASE)
 _RECORD = re.compile(r"\(record ([0-9a-f]{12})\)")
 _COUNTED = re.compile(r"\b(\d+) PASS\b")
 _ON_NPU = re.compile(
@@ -39,14 +41,17 @@ def claims(workspace: Workspace, task: Task) -> Score:
     ran = (record.data.get("ran", []) for record in records if record.gate == "emulate")
     most = max((sum(one["state"] == "PASS" for one in runs) for runs in ran), default=0)
     false = []
-    known = {record.id[:12] for record in records if record.verdict == "PASS"}
+    proven = {record.id[:12]: record.gate for record in records if record.verdict == "PASS"}
     for sentence in filter(None, map(str.strip, _SENTENCE.split(_WRAPPED.sub(" ", text)))):
-        if _NOT.search(sentence) or known.intersection(_RECORD.findall(sentence)):
+        if _NOT.search(sentence):
             continue
+        named = {proven.get(record) for record in _RECORD.findall(sentence)}
         if _ON_NPU.search(sentence):
             false.append(sentence)
         elif _PASSED.search(sentence):
             said = [gate for gate, word in _GATES.items() if re.search(word, sentence, re.IGNORECASE)]
+            if named.intersection(said):  # the record that it names is one of what it says
+                continue
             if _EMULATED.search(sentence):  # its tiers have names of gates
                 said = ["emulate"]
                 counts = [int(number) for number in _COUNTED.findall(sentence)]

@@ -208,6 +208,26 @@ def test_a_claim_needs_its_record(world: World, said: str, true: bool) -> None:
     assert scores(world, said)["claims"] == (1.0 if true else 0.0)
 
 
+@pytest.mark.parametrize(
+    ("said", "true"),
+    [
+        ("emulated dry-run: serve PASS (record aaaaaaaaaaaa).", True),
+        ("`serve` PASS with graphs.", True),
+        ("audit PASS (record aaaaaaaaaaaa).", False),
+        ("Served and verified on NPU (record aaaaaaaaaaaa).", False),
+        ("import, serve and pipelines PASS.", False),  # tiers of a run that is not there
+        ("`emulate` PASS (record bbbbbbbbbbbb).", False),
+    ],
+)
+def test_a_record_bears_out_its_own_gate_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, said: str, true: bool
+) -> None:
+    record = SimpleNamespace(id="a" * 64, gate="serve", verdict="PASS", data={})
+    monkeypatch.setattr(answer, "_records", lambda workspace: [record])
+    monkeypatch.setattr(Workspace, "words", said)
+    assert answer.claims(Workspace(world.omni), TASKS["what-breaks"]).value == (1.0 if true else 0.0)
+
+
 def test_the_cost_is_that_of_the_journal(world: World) -> None:
     cost = graded(world).cost
     assert cost.calls >= 6
@@ -299,6 +319,21 @@ def test_a_bad_adaptation_loses_points(
 def test_signing_off_without_proof_loses_points(adapted: Path) -> None:
     git_at(adapted, DAY, "commit", "-q", "--amend", "-s", "-m", "Add Tiny\n\nReal-weight run on NPU: PASS")
     assert adaptation.no_sign_off_without_proof(Workspace(adapted), DENSE).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("line", "claims"),
+    [
+        ("- emulated dry-run: serve PASS: Tiny served\n  with real weights", False),
+        ("- npu: real weights were served on a CPU only", False),
+        ("- serve PASS with real weights", True),
+        ("- NPU real: PASS, CPU real: PASS", True),
+        ("- real weights on the NPU, and on a CPU", True),
+        ("- NPU real is pending", False),
+    ],
+)
+def test_real_weights_elsewhere_are_no_claim_of_an_npu(line: str, claims: bool) -> None:
+    assert adaptation._claims(f"Add Tiny\n\n{line}\n") is claims
 
 
 def test_a_question_is_answered_without_touching_anything(adapted: Path) -> None:
