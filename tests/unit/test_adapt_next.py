@@ -604,6 +604,19 @@ def test_a_command_that_does_not_run_is_not_repeated(
     assert data["ran"][0]["said"] == {"try": "--help"}
 
 
+@pytest.mark.parametrize("said", [{}, {"verdict": "DEFECT", "error": "IndentationError: line 1"}])
+def test_a_command_that_breaks_is_called_a_defect_and_not_run_again(
+    ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, str]
+) -> None:
+    planned(tmp_path)
+    monkeypatch.setattr(next_command, "answered", lambda command, *, whole: (70, said))
+    code, data = ask("--run")
+    assert (code, data["verdict"], data["next"]) == (1, "FAIL", "")
+    assert data["ran"][-1]["verdict"] == "DEFECT"
+    assert "defect of this program" in data["summary"]
+    assert said.get("error", "exit code 70") in data["summary"]
+
+
 def test_no_gate_is_begun_late_and_what_has_words_to_fill_in_is_not_run(
     ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -369,6 +369,14 @@ def test_a_switch_that_the_class_below_turns_off_itself(tmp_path):
     assert told(runners(tmp_path, ascend=ascend, gpu=gpu, npu=npu), "parity-conditions") == []
 
 
+def test_what_two_methods_replace_is_not_compared(tmp_path):
+    head = "from dataclasses import replace"
+    gpu = "def step(self, meta, n):\n    return replace(meta, longest=n)\n"
+    helper = "def tidy(self, meta):\n    return replace(meta, total=1)\n"
+    npu = f"def step(self, meta, n):\n    return self.tidy(meta)\n\n{helper}"
+    assert told(runners(tmp_path, head=head, npu_head=head, gpu=gpu, npu=npu), "parity-kwargs") == []
+
+
 def test_a_keyword_that_the_npu_callee_does_not_take_is_the_callees_business(tmp_path):
     gpu = (
         "def step(self, x):\n    self._keep(x, staged=self.staged)\n\ndef _keep(self, x, staged):\n    pass\n"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from npu_upgrade.delivery import adaptation, upgrade
 from npu_upgrade.delivery.message import _item, check_title, rule_for
+from npu_upgrade.delivery.upgrade import _came_from
 from npu_upgrade.ground.errors import BadInput
 
 
@@ -66,6 +68,26 @@ def test_the_refusal_shows_a_title_that_would_do(tmp_path: Path):
     with pytest.raises(BadInput) as caught:
         check_title(rule, "no tag", rule.titled("Upgrade to vllm-ascend VERSION", upgrade.TAGS))
     assert "[NPU] Upgrade to vllm-ascend VERSION" in caught.value.try_
+
+
+@pytest.mark.parametrize(
+    ("base", "ran", "said"),
+    [
+        ({"version": "0.19.1", "sha": "b" * 40}, "0.24.0", "0.24.0 (copies of 0.19.1 (bbbbbbbbbbbb)) -> "),
+        ({"version": "0.24.0", "sha": "b" * 40}, "0.24.0", "0.24.0 (bbbbbbbbbbbb) -> "),
+        ({"version": "0.19.1"}, "", "0.19.1 -> "),
+        (None, "0.24.0", "0.24.0 -> "),
+        (None, "", ""),
+    ],
+)
+def test_the_old_version_is_the_one_that_the_tree_ran_with(
+    base: dict[str, str] | None, ran: str, said: str
+) -> None:
+    job = SimpleNamespace(upstream="vllm-ascend")
+    specs = {"vllm_ascend": f"pypi:vllm-ascend=={ran}"} if ran else {}
+    audit = SimpleNamespace(data={"baseline": specs})
+    assert _came_from(job, base, audit) == said
+    assert _came_from(job, base, None) == (_came_from(job, base, SimpleNamespace(data={})))
 
 
 def test_a_long_path_stands_beside_its_dash() -> None:

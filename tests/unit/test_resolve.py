@@ -16,7 +16,7 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.job import stops
-from npu_upgrade.job.ask import WAIVE, WITH, Ask, _item
+from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _item
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
@@ -800,6 +800,20 @@ def test_a_side_of_a_conflict_is_taken_with_small_changes(
     assert upgrade("resolve", "--from", str(answers))[0] == code
     assert (ANSWER_TEXT in text_of(world)) is (code == 0)
     assert (text_of(world) == before) is (code != 0)
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "named"),
+    [("parity-hooks", BASE, ["port-1"]), ("parity-hooks", "other.py", []), ("lost", BASE, [])],
+)
+def test_a_finding_names_the_hunk_that_brings_what_it_misses(check: str, path: str, named: list[str]) -> None:
+    hunks = [
+        {"id": "port-1", "path": BASE, "text": "  def run(self):\n+     self.flush_pending()\n"},
+        {"id": "port-2", "path": BASE, "text": "- self.flush_pending()\n+ self.flush_pending_now()\n"},
+    ]
+    finding = {"check": check, "subject": "flush_pending in run"}
+    assert _brought_by(finding, path, {"hunks": hunks}) == named
+    assert _brought_by(finding, path, {"hunks": [hunks[0]] * 3}) == []  # of many, none is the one
 
 
 def test_one_text_answers_every_conflict_of_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,8 @@ def run(args: argparse.Namespace) -> Result:
     result = _result(walk, step)
     broken = [row for row in ran.values() if row["verdict"] == _DEFECT][-1:]
     if broken:
-        what = f"{broken[0]['stage']} ended in a defect of this program: {broken[0]['summary']}"
+        what = f"{broken[0]['stage']} ended in a defect of this program: {broken[0]['summary']}; "
+        what += "stop here, and report it with the traceback that it printed"
         result = Result(Verdict.FAIL, what, result.data, result.text, None, {})
     if ran:
         for row in [*ran.values()][:-1]:  # what it said besides is told by what came after it

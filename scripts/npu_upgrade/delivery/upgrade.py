@@ -205,12 +205,13 @@ def _sections(
 
 def _came_from(job: Job, base: Mapping[str, Any] | None, audit: Record | None) -> str:
     """The version that the tree ran with, as the gates compare; and that of its copies, if another."""
-    copied = short_pin(base) if base else ""
-    specs = audit.data.get("baseline") if audit else None
-    ran = str((specs or {}).get(job.upstream.replace("-", "_"), "")).partition("==")[2]
-    if ran and copied and ran != copied:
-        return f"{ran} (copies of {copied}) -> "
-    return f"{ran or copied} -> " if ran or copied else ""
+    specs = (audit.data.get("baseline") if audit else None) or {}
+    ran = str(specs.get(job.upstream.replace("-", "_"), "")).partition("==")[2]
+    if base is None:
+        return f"{ran} -> " if ran else ""
+    if ran and ran != base.get("version"):
+        return f"{ran} (copies of {short_pin(base)}) -> "
+    return f"{short_pin(base)} -> "
 
 
 def _pending(standing: Sequence[Record]) -> list[str]:
