@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_upgrade.merge import formatting
-from npu_upgrade.merge.formatting import configured, formatted
+from npu_upgrade.code import formatting
+from npu_upgrade.code.formatting import configured, formatted, project_of
 
 HOOKS = "repos:\n- hooks:\n  - id: ruff-format\n  - id: codespell\n- hooks:\n  - id: isort\n"
 TIDY = "def f(x):\n    return x\n"
@@ -60,3 +60,14 @@ def test_a_tool_that_is_not_at_hand_is_named(
     (tmp_path / "pyproject.toml").write_text("[tool.yapf]\n")
     assert formatted(tmp_path, "a.py", TIDY, TIDY + NEW) == TIDY + NEW
     assert "yapf" in capsys.readouterr().err
+
+
+def test_the_project_of_a_folder_is_looked_for_up_to_its_git_checkout(tmp_path: Path) -> None:
+    (tmp_path / "ruff.toml").write_text("")
+    inner = tmp_path / "a/b"
+    (inner / "c").mkdir(parents=True)
+    assert project_of(inner / "c") == tmp_path
+    (inner / ".git").mkdir()
+    assert project_of(inner / "c") is None
+    (inner / "pyproject.toml").write_text("[tool.yapf]\n")
+    assert project_of(inner / "c") == inner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -197,20 +198,46 @@ def test_a_scaffold_in_the_tree_of_vllm_ascend_is_registered_there(adapt, tmp_pa
     assert {("ascend", path) for path in written} <= planned
 
 
-def test_an_fp8_checkpoint_gets_what_dequantises_it(adapt, tmp_path):
-    config = NEW | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}
-    shapes, dtypes = dict(SHAPES), {}
-    for name, shape in SHAPES.items():
+FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}
+
+
+def in_blocks(given):
+    """The shapes with a scale for each block of a projection, and the types of both."""
+    shapes, dtypes = dict(given), {}
+    for name, shape in given.items():
         if "proj" in name:
             dtypes[name] = "F8_E4M3"
             shapes[f"{name}_scale_inv"] = (-(-shape[0] // 4), -(-shape[1] // 4))
             dtypes[f"{name}_scale_inv"] = "F32"
-    folder = kit.checkpoint(tmp_path / "m", config, shapes, dtypes)
+    return shapes, dtypes
+
+
+def test_an_fp8_checkpoint_gets_what_dequantises_it(adapt, tmp_path):
+    folder = kit.checkpoint(tmp_path / "m", NEW | FP8, *in_blocks(SHAPES))
     assert adapt("plan", folder, "--scaffold", tmp_path / "out")[0] == 0
     text = (tmp_path / "out/novel_lm_plugin/model.py").read_text()
     assert "BLOCK = (4, 4)" in text
     assert not any("scale" in pattern for pattern in weights_of(text))
     assert 'pop("quantization_config"' in (tmp_path / "out/novel_lm_plugin/configuration.py").read_text()
+
+
+@pytest.mark.parametrize("form", ["plugin", "tree"])
+def test_a_scaffold_passes_the_rules_of_the_project_that_it_goes_to(adapt, tmp_path, form):
+    project = tmp_path / "project"
+    (project / "vllm_ascend/models").mkdir(parents=True)
+    (project / "vllm_ascend/__init__.py").write_text("")
+    (project / "vllm_ascend/models/__init__.py").write_text("def register_model():\n    pass\n")
+    rules = '[tool.ruff]\nline-length = 100\n[tool.ruff.lint]\nselect = ["E", "F", "I", "UP", "W"]\n[tool.ruff.format]\n'
+    (project / "pyproject.toml").write_text(rules)
+    names = {"architectures": ["NovelModelWithOneRatherLongNameOfItsOwnForCausalLM"]}
+    folder = kit.checkpoint(tmp_path / "m", NEW | names | FP8 | {"ripple": 3}, *in_blocks(STRANGE))
+    out = project / "novel" if form == "plugin" else project
+    code, value = adapt("plan", folder, "--scaffold", out, "--form", form, "--ascend", project)
+    assert code == 0, value
+    ruff = Path(sys.executable).with_name("ruff")
+    for what in (["check"], ["format", "--check"]):
+        done = subprocess.run([ruff, *what, project], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
 
 
 def weights_of(text):

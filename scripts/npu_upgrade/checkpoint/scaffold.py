@@ -21,6 +21,7 @@ from npu_upgrade.checkpoint.likeness import Likeness, families, likest
 from npu_upgrade.checkpoint.parts import by_pattern
 from npu_upgrade.checkpoint.registry import Registry, read_registry
 from npu_upgrade.checkpoint.serving import Sources
+from npu_upgrade.code.formatting import formatted, project_of
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import write_together
 from npu_upgrade.ground.tables import shortened
@@ -101,10 +102,13 @@ def dequantizes(found: Analysis) -> bool:
     return fp8 and found.file.quantization.method in ("fp8", "")
 
 
-def scaffold(found: Analysis, out: Path, form: Form, like: Likeness, registry: Registry) -> list[Path]:
+def scaffold(
+    found: Analysis, out: Path, form: Form, like: Likeness, registry: Registry, delivery: Path | None = None
+) -> list[Path]:
     """Write the files below ``out``, all or none; returns them. Raises :class:`BadInput` for what exists.
 
-    ``registry``: of the vLLM that has the family.
+    ``registry``: of the vLLM that has the family. They are in the style of the project that ``out`` lies in,
+    else of the one that gets the commit, ``delivery``.
     """
     wanted = scaffolded(found, form, like, out)
     if there := next((out / path for path in wanted if (out / path).exists()), None):
@@ -115,12 +119,18 @@ def scaffold(found: Analysis, out: Path, form: Form, like: Likeness, registry: R
         )
     values = _values(found, like, form, out, registry)
     texts = {out / path: _render(template, values) for path, template in wanted.items()}
-    for path, text in texts.items():
-        if path.suffix == ".py":
-            ast.parse(text)
+    inside = project_of(out.absolute())
     if form == "tree":
         texts |= _registered(found, out)
+    code = [path for path in texts if path.suffix == ".py"]
+    for path in code:
+        ast.parse(texts[path])
+    before = {path: path.read_text("utf-8") if path.exists() else "" for path in code}
     write_together(texts)
+    inside = project_of(out.absolute())
+    if style := inside or delivery:  # in their places: which imports are the project's own is seen there
+        places = {path: str(path.absolute() if inside else path.relative_to(out)) for path in code}
+        write_together({path: formatted(style, places[path], before[path], texts[path]) for path in code})
     return sorted(texts)
 
 

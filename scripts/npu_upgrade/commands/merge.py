@@ -41,7 +41,7 @@ from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.merge.answers import Answers
 from npu_upgrade.merge.copies import merge_copies
-from npu_upgrade.merge.formatting import formatted
+from npu_upgrade.code.formatting import formatted
 from npu_upgrade.merge.patched import patch_items
 from npu_upgrade.merge.plan import build_plan, counts, label, method_rows, plan_markdown
 from npu_upgrade.merge.runners import MergedRunners, merge_runners

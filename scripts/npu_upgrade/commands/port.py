@@ -35,7 +35,7 @@ from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.job.upgrade import NO_PORT
 from npu_upgrade.lineage.items import Item
-from npu_upgrade.merge.formatting import formatted
+from npu_upgrade.code.formatting import formatted
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.survey import Survey, survey

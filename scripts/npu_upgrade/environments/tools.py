@@ -8,7 +8,7 @@ import os
 import sys
 
 STARTED_IN = "NPU_UPGRADE_STARTED_IN"
-_PROGRAMS = ("uv",)  # imported by nothing; who needs one makes the environment then
+_PROGRAMS = ("ruff", "uv")  # imported by nothing; who needs one makes the environment then
 
 
 def ensure_tools():

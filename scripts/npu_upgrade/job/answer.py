@@ -30,7 +30,7 @@ from npu_upgrade.job.port_ledger import BY_HAND, OPEN, WAIVED
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
-from npu_upgrade.merge.formatting import formatted
+from npu_upgrade.code.formatting import formatted
 from npu_upgrade.merge.guards import GUARD, guarded
 from npu_upgrade.merge.pinned import PIN, repinned
 

@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> Result:
     )
     if args.scaffold and verdict is not Verdict.FAIL:
         registry = read_registry(sources.vllm) if sources.vllm else shipped_registry()
-        written = scaffold(found, args.scaffold, args.form, like, registry)
+        written = scaffold(found, args.scaffold, args.form, like, registry, Path(trees["delivery"].root))
         plan.scaffold = [str(path) for path in written]
     place = write_state(args, plan.name, "plan.json", plan)
     write_state(args, plan.name, "analysis.json", found.file)

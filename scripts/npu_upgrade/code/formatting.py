@@ -48,6 +48,16 @@ def configured(folder: Path) -> list[str]:
     return [name for name in _WHOLE if name in (found or _sections(folder))]
 
 
+def project_of(folder: Path) -> Path | None:
+    """The nearest folder, this one or above it, whose files tell the tools; none above its git checkout."""
+    for one in (folder, *folder.parents):
+        if configured(one):
+            return one
+        if (one / ".git").exists():
+            return None
+    return None
+
+
 def _sections(folder: Path) -> set[str]:
     try:
         tools = tomllib.loads((folder / "pyproject.toml").read_text("utf-8")).get("tool", {})
