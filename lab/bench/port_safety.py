@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.code.formatting import formatted
+from npu_upgrade.commands.port_inputs import Inputs
 from npu_upgrade.port.apply import apply
 from npu_upgrade.port.survey import Survey
 

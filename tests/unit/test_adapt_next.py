@@ -21,7 +21,7 @@ from npu_upgrade.commands.serving_arguments import after as after_run
 from npu_upgrade.evidence.chain import canonical
 from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.manifest import listing
-from npu_upgrade.evidence.store import DRY_RUN
+from npu_upgrade.evidence.store import DRY_RUN, present_store
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.gates.serving.session import named_python
 from npu_upgrade.ground import command as called
@@ -639,3 +639,31 @@ def test_no_gate_is_begun_late_and_what_has_words_to_fill_in_is_not_run(
     data = ask("--run")[1]
     assert data["next"] == f"adapt.py artifacts {MODEL} --tree DIR"
     assert [one.split()[1] for one in got] == ["serve", "serve"]
+
+
+def test_artifacts_are_written_again_after_a_newer_run(ask, tmp_path: Path) -> None:
+    planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
+    add_all(tmp_path)
+    runs = [folder.name for folder in present_store(tmp_path).runs.iterdir()]
+    state(tmp_path, "artifacts.json", {"runs": runs}, "Qwen3-8B")
+    assert ask()[1]["stage"] == "deliver"
+    add_all(tmp_path)
+    data = ask()[1]
+    assert (data["stage"], "written before the newest runs: serve" in data["why"]) == ("artifacts", True)
+    state(tmp_path, "delivered.json", {"commit": "abc"}, "Qwen3-8B")
+    assert "every stage is done" in ask()[1]["why"]
+
+
+def test_models_that_are_ready_go_into_one_commit(ask, tmp_path: Path) -> None:
+    for name in ("Qwen3-8B", "Qwen3-32B"):
+        planned(tmp_path, name, f"Qwen/{name}")
+    add_all(tmp_path)
+    state(tmp_path, "artifacts.json", {"gaps": ["hf-id"]}, "Qwen3-8B")
+    data = ask("Qwen3-8B")[1]
+    assert data["next"] == "adapt.py deliver Qwen/Qwen3-8B --repo DIR --open hf-id"
+    assert "not ready yet: Qwen3-32B" in data["why"]
+    state(tmp_path, "artifacts.json", {"gaps": []}, "Qwen3-32B")
+    wanted = "adapt.py deliver Qwen/Qwen3-8B Qwen/Qwen3-32B --repo DIR --open "
+    assert ask("Qwen3-8B")[1]["next"].startswith(wanted)
+    state(tmp_path, "delivered.json", {"commit": "abc"}, "Qwen3-32B")
+    assert ask("Qwen3-8B")[1]["next"].startswith("adapt.py deliver Qwen/Qwen3-8B --repo")

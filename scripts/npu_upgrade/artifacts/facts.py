@@ -203,6 +203,19 @@ class Facts:
     def gap(self, id: str) -> Gap | None:
         return next((gap for gap in self.gaps if gap.id == id), None)
 
+    @property
+    def document_gaps(self) -> list[Gap]:
+        """What the documents lack beside the requirements of the model."""
+        found = []
+        if self.source.name is None:
+            command = adapt("artifacts", self.model, "--hf-id", "ORG/NAME")
+            what = "the evidence names a folder, not where the weights are published"
+            found.append(Gap(what, command, id="hf-id"))
+        if self.accuracy and self.num_fewshot is None:
+            what = "the tasks of the accuracy run share no num_fewshot, and a config holds one"
+            found.append(Gap(what, gate_command("accuracy", self.model), id="num-fewshot"))
+        return found
+
 
 def series(device: dict[str, Any]) -> str:
     """The product series of a device; ``CPU`` for a CPU, the device's own name when it is unknown."""
@@ -249,18 +262,5 @@ def gather(
         features=feature_matrix(newest),
         judged=judge(known),
     )
-    facts.gaps = [*_document_gaps(facts), *gaps(facts.judged)]
+    facts.gaps = [*facts.document_gaps, *gaps(facts.judged)]
     return facts
-
-
-def _document_gaps(facts: Facts) -> list[Gap]:
-    """What the documents lack beside the requirements of the model."""
-    found = []
-    if facts.source.name is None:
-        command = adapt("artifacts", facts.model, "--hf-id", "ORG/NAME")
-        what = "the evidence names a folder, not where the weights are published"
-        found.append(Gap(what, command, id="hf-id"))
-    if facts.accuracy and facts.num_fewshot is None:
-        what = "the tasks of the accuracy run share no num_fewshot, and a config holds one"
-        found.append(Gap(what, gate_command("accuracy", facts.model), id="num-fewshot"))
-    return found

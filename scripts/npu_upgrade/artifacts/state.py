@@ -32,12 +32,17 @@ class Written(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """``trees``: folder of a tree -> what was written there; ``source``: where the weights are."""
+    """``trees``: folder of a tree -> what was written there; ``source``: where the weights are.
+
+    ``runs``: the ids of those that were known then; ``gaps``: what the documents lacked.
+    """
 
     schema: str = ""
     model: str = ""
     source: Source = Source()
     trees: dict[str, Written] = {}
+    runs: list[str] = []
+    gaps: list[str] = []
 
     def of(self, tree: Path) -> Written:
         return self.trees.get(str(tree.resolve()), Written())

@@ -18,6 +18,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.code.formatting import formatted
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.arguments import option
@@ -41,7 +42,6 @@ from npu_upgrade.lineage.origins import Origins
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.merge.answers import Answers
 from npu_upgrade.merge.copies import merge_copies
-from npu_upgrade.code.formatting import formatted
 from npu_upgrade.merge.patched import patch_items
 from npu_upgrade.merge.plan import build_plan, counts, label, method_rows, plan_markdown
 from npu_upgrade.merge.runners import MergedRunners, merge_runners

@@ -17,6 +17,7 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from npu_upgrade.code.formatting import formatted
 from npu_upgrade.commands import port_inputs
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.asking import ending
@@ -35,7 +36,6 @@ from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.job.upgrade import NO_PORT
 from npu_upgrade.lineage.items import Item
-from npu_upgrade.code.formatting import formatted
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.survey import Survey, survey

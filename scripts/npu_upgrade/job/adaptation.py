@@ -62,8 +62,8 @@ EMULATED = (
     Gate("features emulated", "features", emulated=True),
 )
 SKIPPABLE = (*(one.stage for one in (*RUNS[2:], *EMULATED)), REQUIREMENTS)
-# what is written at the end: the option that says where, and the file of the state that says it is done
-_FILES = {"artifacts": ("--tree", "artifacts.json"), "deliver": ("--repo", "delivered.json")}
+# what is written at the end
+ARTIFACTS, DELIVERED = "artifacts.json", "delivered.json"
 _NO_LM_EVAL = (
     "the serving Python has no lm_eval: --lm-eval own lets this project make one, --lm-eval PYTHON takes "
     "another; where neither can be, adapt.py next --skip accuracy --note WHY"
@@ -103,6 +103,17 @@ class Adaptation:
     @property
     def workspace(self) -> Path:
         return self.folder.parents[2]
+
+    @property
+    def target(self) -> Mapping[str, Any]:
+        """The plan's repository that gets the commit."""
+        return mapping(mapping(self.plan.get("trees")).get("delivery"))
+
+    @cached_property
+    def to_name(self) -> set[str]:
+        """The gaps that a delivery has to name: of the requirements and of the documents, less those left out."""
+        documents = read_object(self.folder / ARTIFACTS).get("gaps") or []
+        return {*documents, *(gap.id for gap in gaps(self.judged) if not gap.refused)} - left_out(self)
 
     @cached_property
     def analysed(self) -> AnalysisFile | None:
@@ -184,7 +195,7 @@ def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
     """
     known = models(workspace)
     states = models_folder(workspace)
-    begun = [one for one in known if not (states / one / "delivered.json").exists()]
+    begun = [one for one in known if not (states / one / DELIVERED).exists()]
     if not model and len(begun) > 1:
         raise BadInput(
             f"{len(begun)} models are being adapted in {workspace}",
@@ -278,21 +289,53 @@ def stages(one: Adaptation) -> list[Stage]:
     ascend = mapping(mapping(one.plan.get("trees")).get("ascend"))
     emulated = served and served[-1].label != NPU_REAL and (ascend.get("spec") or ascend.get("there"))
     found += [_of_runs(one, gate) for gate in (*RUNS, *(EMULATED if emulated else ()))]
-    found.append(_requirements(one))
-    written = mapping(read_object(one.folder / "artifacts.json").get("trees"))
-    target = mapping(mapping(one.plan.get("trees")).get("delivery"))
-    place = next(iter(written), str(target["root"]) if target.get("there") else "DIR")
-    named = {gap.id for gap in gaps(one.judged) if not gap.refused} - left_out(one)
-    opened = [word for gap in sorted(named) for word in ("--open", gap)]
-    for name, (option, file) in _FILES.items():
-        state = State.DONE if (one.folder / file).is_file() else State.TODO
-        commit = str(read_object(one.folder / file).get("commit") or "")
-        command = adapt(name, one.where, option, place, *(opened if name == "deliver" else ()))
-        found.append(Stage(name, state, commit, command))
+    found += [_requirements(one), _artifacts(one), _delivery(one)]
     here = named_from_here(one.workspace)
     return [
         replace(stage, command=stage.command.adding(*here)) if stage.command else stage for stage in found
     ]
+
+
+def _artifacts(one: Adaptation) -> Stage:
+    """The pages, entries and reports; to be written again where a run came after them, before the delivery."""
+    state = read_object(one.folder / ARTIFACTS)
+    known = state.get("runs") or []
+    newer = [run for run in standing(one.runs.counted).values() if known and run.id not in known]
+    command = adapt("artifacts", one.where, "--tree", _place(one))
+    if newer and not (one.folder / DELIVERED).is_file():
+        gates = ", ".join(dict.fromkeys(run.gate for run in newer))
+        return Stage("artifacts", State.TODO, f"they were written before the newest runs: {gates}", command)
+    return Stage("artifacts", State.DONE if state else State.TODO, command=command)
+
+
+def _delivery(one: Adaptation) -> Stage:
+    """The commit, with all models of the same repository whose artifacts are written and that have none."""
+    delivered = read_object(one.folder / DELIVERED)
+    together, waiting = [one], []
+    for name in models(one.workspace) if not delivered else ():
+        other = models_folder(one.workspace) / name
+        if other == one.folder or (other / DELIVERED).exists():
+            continue
+        if (other / ARTIFACTS).exists() and (there := adaptation(one.workspace, name)).target == one.target:
+            together.append(there)
+        elif read_object(other / "plan.json"):
+            waiting.append(name)
+    opened = sorted({gap for each in together for gap in each.to_name})
+    command = adapt("deliver", *(each.where for each in together), "--repo", _place(one))
+    command = command.adding(*(word for gap in opened for word in ("--open", gap)))
+    said = (
+        f"not ready yet: {', '.join(waiting)}; one commit for all: adapt.py next NAME first"
+        if waiting
+        else ""
+    )
+    state = State.DONE if (one.folder / DELIVERED).is_file() else State.TODO
+    return Stage("deliver", state, str(delivered.get("commit") or said), command)
+
+
+def _place(one: Adaptation) -> str:
+    """The tree that gets the commit: where artifacts were written, else the plan's."""
+    written = mapping(read_object(one.folder / ARTIFACTS).get("trees"))
+    return next(iter(written), str(one.target["root"]) if one.target.get("there") else "DIR")
 
 
 def left_out(one: Adaptation) -> set[str]:
@@ -311,8 +354,7 @@ def _planned(one: Adaptation) -> Stage:
     """The plan; while no repository can take the commit, it is to be made again with one that can."""
     strategy = str(mapping(one.plan.get("strategy")).get("name", ""))
     command = adapt("plan", one.where)
-    target = mapping(mapping(one.plan.get("trees")).get("delivery"))
-    if target and (problem := delivery_problem(Path(str(target["root"])), one.folder.name)):
+    if one.target and (problem := delivery_problem(Path(str(one.target["root"])), one.folder.name)):
         said = f"no repository can take the commit: {problem.what}; {problem.try_}"
         return Stage("plan", State.TODO, said, command.adding(*_sources(one), "--delivery", "DIR"))
     return Stage("plan", State.DONE if one.plan else State.TODO, strategy, command)

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from packaging.version import InvalidVersion, Version
 
+from npu_upgrade.code.formatting import formatted
 from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic
@@ -30,7 +31,6 @@ from npu_upgrade.job.port_ledger import BY_HAND, OPEN, WAIVED
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
-from npu_upgrade.code.formatting import formatted
 from npu_upgrade.merge.guards import GUARD, guarded
 from npu_upgrade.merge.pinned import PIN, repinned
 

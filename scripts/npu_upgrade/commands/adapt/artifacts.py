@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> Result:
     folder = models_folder(workspace) / facts.name
     state = load_state(folder)
     state.model, state.source = facts.model, facts.source
+    state.runs, state.gaps = [run.id for run in facts.runs], [gap.id for gap in facts.document_gaps]
     before = state.of(args.tree)
     choices = Choices(tuple(args.keep), tuple(args.replace), args.reports or before.reports)
     changes = [one for root in roots for one in root.changed()] if roots else None
