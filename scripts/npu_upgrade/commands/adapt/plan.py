@@ -50,6 +50,7 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import adaptation, going_on
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.tree_form import delivery_problem
+from npu_upgrade.sources.checkout import open_checkout
 from npu_upgrade.sources.git import Repo
 
 EXAMPLES = """/models/Qwen3-8B
@@ -227,8 +228,11 @@ def _summary(plan: PlanFile, verdict: Verdict) -> str:
     if plan.likeness.family:
         said = "it computes what" if plan.likeness.complete else "the nearest to it is what"
         summary += f"; {said} {plan.likeness.family} does"
-    if problem := delivery_problem(Path(plan.trees["delivery"].root), plan.name):
+    repo = Path(plan.trees["delivery"].root)
+    if problem := delivery_problem(repo, plan.name):
         summary += f"; no repository can take the commit yet: {problem.what}"
+    elif (checkout := open_checkout(repo)).branch() in checkout.default_branches():
+        summary += f"; the commit needs a branch of its own: git -C {repo} switch -c adapt-{plan.name}"
     return summary + (f"; {len(plan.decisions)} decisions" if plan.decisions else "")
 
 
