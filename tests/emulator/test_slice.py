@@ -97,7 +97,7 @@ def test_the_reference_operators_hold_in_the_environment():
     command += [
         "--noconftest",
         *map(str, sorted(ROOT.glob("tests/emulator/test_*_operators.py"))),
-        *(str(ROOT / f"tests/emulator/test_{name}.py") for name in ("replaced", "step_costs")),
+        *(str(ROOT / f"tests/emulator/test_{name}.py") for name in ("choices", "replaced", "step_costs")),
     ]
     kept = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
     ended = subprocess.run(

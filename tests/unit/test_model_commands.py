@@ -227,7 +227,8 @@ def test_a_scaffold_passes_the_rules_of_the_project_that_it_goes_to(adapt, tmp_p
     (project / "vllm_ascend/models").mkdir(parents=True)
     (project / "vllm_ascend/__init__.py").write_text("")
     (project / "vllm_ascend/models/__init__.py").write_text("def register_model():\n    pass\n")
-    rules = '[tool.ruff]\nline-length = 100\n[tool.ruff.lint]\nselect = ["E", "F", "I", "UP", "W"]\n[tool.ruff.format]\n'
+    rules = "[tool.ruff]\nline-length = 100\n[tool.ruff.format]\n"
+    rules += '[tool.ruff.lint]\nselect = ["E", "F", "I", "UP", "W"]\n'
     (project / "pyproject.toml").write_text(rules)
     names = {"architectures": ["NovelModelWithOneRatherLongNameOfItsOwnForCausalLM"]}
     folder = kit.checkpoint(tmp_path / "m", NEW | names | FP8 | {"ripple": 3}, *in_blocks(STRANGE))

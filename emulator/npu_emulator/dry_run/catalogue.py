@@ -32,6 +32,8 @@ class Probe:
 
 BATCH_1 = Probe("batch 1", (_SHORT,))
 BATCH_4 = Probe("batch 4", _BATCH)
+# its long prompt: in each step the second choice lies clearly before the third
+_BATCH_4_SECOND = Probe("batch 4", (*_BATCH[:2], tuple(range(110, 190)), _BATCH[3]))
 CHUNKED = Probe("chunked prefill", (tuple(range(20, 170)), tuple(range(200, 330)), _SHORT))
 PENALTY = Probe("repetition penalty", _BATCH[:2], {"repetition_penalty": 1.7})
 PAYLOADS = (Probe("batch 1", (_SHORT,), check="payload"), Probe("batch 4", _BATCH, check="payload"))
@@ -122,7 +124,7 @@ SCENARIOS = (
         "an AR stage whose model samples for itself",
         "sampler",
         "omni_sampler",
-        tuple(replace(probe, sampling={"logprobs": None}) for probe in (BATCH_1, BATCH_4)),
+        tuple(replace(probe, sampling={"logprobs": None}) for probe in (BATCH_1, _BATCH_4_SECOND)),
     ),
     Scenario(
         "talker",
@@ -357,6 +359,27 @@ SCENARIOS += (
 
 SCENARIOS += (
     Scenario(
+        "qwen2.5-omni",
+        f"Qwen2.5-Omni, thinker, talker and diffusion decoder; deploy file greedy, on one device, {_OMNI}",
+        "pipeline",
+        "pipelines.qwen2_5_omni",
+        _ASKED_OMNI,
+        ("pipelines",),
+        seconds=900,
+        tolerance=0.3,
+    ),
+    Scenario(
+        "qwen2.5-omni-eager",
+        f"the same without graphs; {_OMNI}",
+        "pipeline",
+        "pipelines.qwen2_5_omni",
+        _ASKED_OMNI,
+        ("pipelines",),
+        options={"enforce_eager": True},
+        seconds=900,
+        tolerance=0.3,
+    ),
+    Scenario(
         "minicpm-o",
         "MiniCPM-o 4.5, thinker, talker and vocoder; turn-based deploy file greedy, on one device, fewer "
         "tokens, no profiling of pictures and sounds; remote code, speaker network, reference sound and "
@@ -398,6 +421,7 @@ _WORDS = {
     "wan-ti2v": ("wan", "video"),
     "qwen3-tts": ("tts", "codec", "decoder"),
     "qwen3-omni": ("thinker", "mrope", "code2wav"),
+    "qwen2.5-omni": ("qwen2_5_omni", "token2wav"),
     "ar-async": ("async",),
     "ar-embeddings": ("embed",),
     "prefer-model-sampler": ("sampl",),

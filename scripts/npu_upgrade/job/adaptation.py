@@ -111,7 +111,7 @@ class Adaptation:
 
     @cached_property
     def to_name(self) -> set[str]:
-        """The gaps that a delivery has to name: of the requirements and of the documents, less those left out."""
+        """The gaps that a delivery has to name, of requirements and documents, less those left out."""
         documents = read_object(self.folder / ARTIFACTS).get("gaps") or []
         return {*documents, *(gap.id for gap in gaps(self.judged) if not gap.refused)} - left_out(self)
 
@@ -297,7 +297,7 @@ def stages(one: Adaptation) -> list[Stage]:
 
 
 def _artifacts(one: Adaptation) -> Stage:
-    """The pages, entries and reports; to be written again where a run came after them, before the delivery."""
+    """The pages, entries and reports; to be written again where a run came after them."""
     state = read_object(one.folder / ARTIFACTS)
     known = state.get("runs") or []
     newer = [run for run in standing(one.runs.counted).values() if known and run.id not in known]
