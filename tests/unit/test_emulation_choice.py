@@ -73,7 +73,7 @@ def test_a_pipeline_waits_where_something_cheaper_executes_the_change():
 def test_a_pipeline_waits_where_the_others_fill_the_time():
     speech, executed = ("pipelines", scenario("speech")), EXECUTED | {"Runner.speak": {"pipelines speech"}}
     seconds, changed = SECONDS | {"pipelines speech": 50.0}, {"Runner.speak"}
-    for slow, is_needed in ((60.0, True), (100.0, False)):
+    for slow, is_needed in ((150.0, True), (190.0, False)):
         everything, known = [*ALL, speech], seconds | {"serve server": slow}
         found = chosen_for(CORE, everything, changed, executed, CALLED, known, ())
         assert (speech in found.needed, speech in found.pending) == (is_needed, not is_needed)

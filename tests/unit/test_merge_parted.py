@@ -49,7 +49,7 @@ def test_a_call_of_which_upstream_has_both_forms_is_no_half():
     assert found(DUMPS, DUMPS, theirs, theirs) == []
 
 
-@pytest.mark.parametrize("pair", ["begin/end", "start/finish", "enter/exit"])
+@pytest.mark.parametrize("pair", ["begin/end", "start/finish", "enter/exit", "prepare/complete"])
 def test_a_begin_without_its_end(pair: str):
     first, last = pair.split("/")
     half = PLAIN.replace("tokens =", f"self.{first}_pass()\n    tokens =")
@@ -93,3 +93,22 @@ def test_a_new_return_without_what_ours_does_before_it_returns(own: bool):
     )
     reason = "upstream returns here now, without what ours does before it returns elsewhere"
     assert told(DUMPS, ours, theirs) == ([reason] if own else [])
+
+
+def test_a_begin_that_ours_had_left_out_with_its_end_and_that_comes_back_alone():
+    begun = PLAIN.replace("tokens =", "self.begin_pass()\n    tokens =")
+    both = begun.replace("return logits", "self.end_pass(logits)\n    return logits")
+    assert len(found(both, PLAIN, both, begun)) == 1
+    assert found(both, begun, both, begun) == []  # as ours has had it
+
+
+def test_a_field_that_is_set_and_not_set_back():
+    half = PLAIN.replace("tokens =", "self.positions.fill_(127)\n    tokens =")
+    theirs = half.replace("return logits", "self.positions.fill_(0)\n    return logits")
+    reason = "upstream sets self.positions back, which is only set here"
+    assert found(PLAIN, PLAIN, theirs, half) == [reason]
+    assert found(PLAIN, PLAIN, theirs, theirs) == found(PLAIN, PLAIN, theirs, PLAIN) == []
+    assert found(PLAIN, half, theirs, half) == []  # as ours has had it
+    flags = PLAIN.replace("tokens =", "self.busy = True\n    tokens =")
+    back = flags.replace("return logits", "self.busy = False\n    return logits")
+    assert found(PLAIN, PLAIN, back, flags) == ["upstream sets self.busy back, which is only set here"]

@@ -16,7 +16,7 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.job import stops
-from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _item
+from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _finding, _item
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
@@ -812,8 +812,23 @@ def test_a_finding_names_the_hunk_that_brings_what_it_misses(check: str, path: s
         {"id": "port-2", "path": BASE, "text": "- self.flush_pending()\n+ self.flush_pending_now()\n"},
     ]
     finding = {"check": check, "subject": "flush_pending in run"}
-    assert _brought_by(finding, path, {"hunks": hunks}) == named
+    assert [one["id"] for one in _brought_by(finding, path, {"hunks": hunks})] == named
     assert _brought_by(finding, path, {"hunks": [hunks[0]] * 3}) == []  # of many, none is the one
+
+
+def test_a_finding_sends_nobody_to_take_a_hunk_that_does_not_fit(world: World) -> None:
+    job = open_job(world.omni)
+    hunk = {"id": "port-1", "path": BASE, "unit": "R.run", "text": "+     self.flush_pending()\n"}
+    here = {"project": job.project, "path": BASE, "line": 1, "text": "x"}
+    finding = {"check": "parity-hooks", "subject": "flush_pending in run", "here": here, "owner": "R"}
+    finding |= dict.fromkeys(("what", "why", "todo", "key"), "so")
+    texts = {
+        tier: _finding(finding, job, "", {"hunks": [hunk | {"tier": tier, "reasons": ["no place"]}]}).texts
+        for tier in (1, 3)
+    }
+    assert "port --apply port-1" in texts[1]["text"]
+    assert "port --apply" not in texts[3]["text"]
+    assert "the GPU side has it in port-1, to be written by hand: no place" in texts[3]["text"]
 
 
 def test_one_text_answers_every_conflict_of_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

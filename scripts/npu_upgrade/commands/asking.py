@@ -57,8 +57,9 @@ def asked(walk: Walk, step: Step) -> Asked:
     run = None if any(map(_may_edit, step.stage.asks)) else meanwhile(walk)
     if run:
         data["meanwhile"] = brief["meanwhile"] = str(run)
+    path = walk.folder / "questions.md"
+    path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
-        path = walk.folder / "questions.md"
         texts = [*(_text(_whole(ask)) for ask in every), f"all answers in one file:\n{_template(every)}"]
         write_atomic(path, "\n\n\n".join(texts) + "\n")
         data["all_questions"] = brief["all_questions"] = str(path)

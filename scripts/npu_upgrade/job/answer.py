@@ -36,6 +36,7 @@ from npu_upgrade.merge.pinned import PIN, repinned
 
 WAIVERS = "waivers.yaml"
 NO_CHANGE = "the answer changes nothing"
+_PERSON = "stop and report it: whether a run that fails is wrong itself is for a person to decide"
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
         what = f"none of what it brings is in the files: {', '.join(lacking[:6])}"
         return Answered(None, [f"{what}; write it first, or --leave or --waive it"])
     if ask.stage == FINDING and how == "accept" and not _corrected(job, ask):
-        return Answered(None, ["nothing was corrected since it was found: correct it, or --waive it"])
+        other = "--waive it" if any(one[0] == "--waive" for one in ask.how) else _PERSON
+        return Answered(None, [f"nothing was corrected since it was found: correct it, or {other}"])
     if ask.finding and how == "waive":
         _waive_finding(job, ask.finding, note, until or _next_minor(job))
     if ask.stage == PORT:

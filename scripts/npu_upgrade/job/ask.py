@@ -39,6 +39,7 @@ ACCEPT: Options = ("--accept", "--note", "WHY")
 WAIVE: Options = ("--waive", "--note", "WHY")
 LEAVE: Options = ("--leave", "--note", "WHY")
 BY_HAND: Options = ("--by-hand", "--note", "WHERE")
+_UNFIT = 3  # the tier of hunks that cannot be taken as they are
 _FEW = 2  # hunks that a finding names
 _WHY = 160  # characters of the reasons why a hunk is of a lower tier
 CORRECTED: Options = ("--accept", "--note", "corrected by hand: WHAT")
@@ -220,10 +221,15 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str, survey: Mapping[s
     path = here["path"] if here.get("project") == job.project else ""
     unit = _unit_at(root, path, int(here.get("line") or 0)) or f"{finding['owner']}."
     lines = [finding["what"], f"why: {finding['why']}", f"do: {finding['todo']}"]
-    if brought := _brought_by(finding, path, survey):
-        lines.append(
-            f"or: {upgrade('port', '--apply', *brought, *naming(job)).short} takes it from the GPU side"
-        )
+    brought = _brought_by(finding, path, survey)
+    fits = [one["id"] for one in brought if one["tier"] < _UNFIT]
+    if fits:
+        taking = upgrade("port", "--apply", *fits, *naming(job)).short
+        lines.append(f"or: {taking} takes it from the GPU side")
+    for one in brought:
+        if one["id"] not in fits:
+            reason = next(iter(one.get("reasons") or []), "it has no place")
+            lines.append(f"the GPU side has it in {one['id']}, to be written by hand: {reason}")
     for name, one in (("here", here), ("there", there)):
         if one:
             place = f"{one.get('project')} {one.get('path')}:{one.get('line')}"
@@ -237,14 +243,14 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str, survey: Mapping[s
     return Ask(FINDING, key, what, path, unit, first, last, texts, how, evidence=evidence, finding=key)
 
 
-def _brought_by(finding: dict[str, Any], path: str, survey: Mapping[str, Any]) -> list[str]:
+def _brought_by(finding: dict[str, Any], path: str, survey: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The open hunks of the file that bring what a comparison with the GPU side misses."""
     if not str(finding["check"]).startswith("parity"):
         return []
     words = re.findall(r"[A-Za-z_]\w{5,}", str(finding["subject"]))
     brought = re.compile(rf"^\+.*\b(?:{'|'.join(words)})\b", re.MULTILINE)
     hunks = (one for one in survey.get("hunks", []) if words and one["path"] == path)
-    found = [one["id"] for one in hunks if brought.search(str(one.get("text")))]
+    found = [one for one in hunks if brought.search(str(one.get("text")))]
     return found if len(found) <= _FEW else []
 
 

@@ -23,7 +23,7 @@ _OPPOSITES = (
     *({"open", "close"}, {"acquire", "release"}, {"push", "pop"}, {"lock", "unlock"}, {"enable", "disable"}),
     *({"attach", "detach"}, {"register", "unregister"}, {"save", "restore"}, {"setup", "teardown"}),
     *({"pause", "resume"}, {"suspend", "resume"}, {"pre", "post"}, {"before", "after"}),
-    *({"preprocess", "postprocess"}, {"prepare", "finalize"}),
+    *({"preprocess", "postprocess"}, {"prepare", "finalize"}, {"prepare", "complete"}, {"prepare", "finish"}),
 )
 _RETURN = "return "
 
@@ -47,7 +47,9 @@ def parted(
     asked = [s for piece in pieces if isinstance(piece, Conflict) for s in (*piece.ours, *piece.theirs)]
     sides = [_by_name(side) for side in (base, theirs, merged)]
     yield from _arguments(*sides)
-    yield from _opposites(*sides, {call.name for one in asked for call in _calls(one)})
+    had = _by_name(ours)
+    yield from _opposites(had, *sides[1:], {call.name for one in asked for call in _calls(one)})
+    yield from _resets(ours, theirs, [*merged, *asked])
     known = {statement.key for side in (base, ours) for statement in side}
     fresh = [one for one in merged if one.key not in known]
     yield from _unread(fresh, [*merged, *asked], theirs)
@@ -84,20 +86,51 @@ def _common(calls: Sequence[_Call]) -> tuple[frozenset[str], frozenset[str]] | N
 
 
 def _opposites(
-    base: dict[str, list[_Call]],
+    ours: dict[str, list[_Call]],
     theirs: dict[str, list[_Call]],
     merged: dict[str, list[_Call]],
     asked: set[str],
 ) -> Iterator[Flag]:
-    """Where upstream began to call two functions that belong together, and one of them is called."""
-    fresh = [name for name in theirs if name not in base]
+    """Where upstream calls two functions that belong together, ours neither, and the merge one of them."""
+    fresh = [name for name in theirs if name not in ours]
     for pair in combinations(fresh, 2):
         here = [name for name in pair if name in merged]
         missing = next((name for name in pair if name not in merged), None)
         if len(here) == 1 and missing not in asked and missing and _belong(*pair):
             reason = f"upstream calls {missing} with {here[0]}, and only {here[0]} is called here"
-            ours, other = merged[here[0]][0].statement.code, theirs[missing][0].statement.code
-            yield Flag("parted", reason, "", ours, other)
+            half, other = merged[here[0]][0].statement.code, theirs[missing][0].statement.code
+            yield Flag("parted", reason, "", half, other)
+
+
+def _resets(
+    ours: Sequence[Statement], theirs: Sequence[Statement], left: Sequence[Statement]
+) -> Iterator[Flag]:
+    """Where upstream sets a field of the object and sets it back, and the merge took one of the two."""
+    had, has = ({one.key for one in side} for side in (ours, left))
+    of_field: dict[str, dict[str, Statement]] = {}
+    for statement in theirs:
+        if statement.key not in had and (field := _set_to_constant(statement.key)):
+            of_field.setdefault(field, {})[statement.key] = statement
+    for field, settings in of_field.items():
+        taken = [one for key, one in settings.items() if key in has]
+        lost = [one for key, one in settings.items() if key not in has]
+        if taken and lost:
+            reason = f"upstream sets {field} back, which is only set here"
+            yield Flag("parted", reason, "", taken[0].code, lost[0].code)
+
+
+@functools.lru_cache(maxsize=8192)
+def _set_to_constant(key: str) -> str:
+    """The field of self that a statement gives a constant, by assigning or by a call such as ``fill_(0)``."""
+    tree, target = parse_statement(key), None
+    if isinstance(tree, ast.Assign) and isinstance(tree.value, ast.Constant):
+        target = tree.targets[0]
+    elif isinstance(tree, ast.Expr) and isinstance(call := tree.value, ast.Call) and not call.keywords:
+        in_place = isinstance(call.func, ast.Attribute) and call.func.attr in ("fill_", "zero_")
+        if in_place and all(isinstance(one, ast.Constant) for one in call.args):
+            target = call.func.value
+    named = ast.unparse(target) if isinstance(target, ast.Attribute) else ""
+    return named if named.startswith("self.") else ""
 
 
 def _unread(

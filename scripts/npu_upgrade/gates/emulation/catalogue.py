@@ -39,7 +39,7 @@ def scenarios() -> tuple[Any, ...]:
 def chosen(names: Sequence[str], tiers: Sequence[str], *, omni: bool) -> list[tuple[str, Any]]:
     """The (tier, scenario) pairs to run, by tier and then in catalogue order.
 
-    ``names`` are scenario names, "core" or "all". Without vllm-omni only those that need none count.
+    ``names`` are scenario names and "core", or "all". Without vllm-omni only those that need none count.
     Raises :class:`BadInput` for a name that does not exist, or that cannot run here.
     """
     wanted = _wanted(names, omni)
@@ -58,9 +58,7 @@ def _wanted(names: Sequence[str], omni: bool) -> list[Any]:
     known = {one.name for one in fitting}
     if list(names) == ["all"]:
         return fitting
-    if list(names) == ["core"]:
-        return [one for one in fitting if one.core]
-    if wrong := next((name for name in names if name not in known), None):
+    if wrong := next((name for name in names if name not in known | {"core"}), None):
         there = any(one.name == wrong for one in scenarios())
         other = f"scenario {wrong} {'is one of vllm-ascend alone' if omni else 'needs --omni'}"
         raise BadInput(
@@ -68,7 +66,7 @@ def _wanted(names: Sequence[str], omni: bool) -> list[Any]:
             expected=f"core, all, or some of {', '.join(sorted(known))}",
             try_="--scenarios core",
         )
-    return [one for one in fitting if one.name in names]
+    return [one for one in fitting if one.name in names or (one.core and "core" in names)]
 
 
 def devices(some: Iterable[Any]) -> int:
