@@ -111,12 +111,12 @@ def _resets(
     for statement in theirs:
         if statement.key not in had and (field := _set_to_constant(statement.key)):
             of_field.setdefault(field, {})[statement.key] = statement
-    for field, settings in of_field.items():
-        taken = [one for key, one in settings.items() if key in has]
-        lost = [one for key, one in settings.items() if key not in has]
-        if taken and lost:
-            reason = f"upstream sets {field} back, which is only set here"
-            yield Flag("parted", reason, "", taken[0].code, lost[0].code)
+    half = {field: each for field, each in of_field.items() if 0 < len(each.keys() & has) < len(each)}
+    if half:
+        reason = f"upstream sets {' and '.join(half)} back, which is only set here"
+        parts = [(key in has, one.code) for each in half.values() for key, one in each.items()]
+        taken, lost = ([code for here, code in parts if here == which] for which in (True, False))
+        yield Flag("parted", reason, "", taken[0], "\n".join(lost))
 
 
 @functools.lru_cache(maxsize=8192)
