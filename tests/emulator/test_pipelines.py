@@ -52,6 +52,19 @@ def test_pictures_that_the_thinker_forgets_are_seen_in_its_words(tmp_path):
     assert ran.why.startswith("picture and sound: request 0: "), ran.why
 
 
+def test_positions_that_the_thinker_gets_wrong_are_seen_in_its_words(tmp_path):
+    edit = {
+        "path": "vllm_omni/model_executor/models/qwen2_5_omni/qwen2_5_omni.py",
+        "at": "Qwen2_5OmniForConditionalGeneration.get_mrope_input_positions",
+        "do": "replace-expression",
+        "expression": "llm_positions[:, context_len:seq_len]",
+        "to": "llm_positions[:, context_len:seq_len] // 2",
+    }
+    (ran,) = _wrong(edit, ["qwen2.5-omni-eager"], tmp_path)
+    assert ran.state == "FAIL"
+    assert ": request 0: " in ran.why, ran.why
+
+
 def test_a_runner_that_asks_no_models_sampler_is_seen_in_its_words(tmp_path):
     edit = {
         "path": "vllm_omni/platforms/npu/worker/npu_ar_model_runner.py",

@@ -11,6 +11,7 @@ import wave
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from npu_emulator.dry_run import server
 from npu_emulator.dry_run.catalogue import Probe, scenario
 from npu_emulator.dry_run.engine import Absent, Output
 from npu_emulator.dry_run.models.files import write_json
@@ -296,3 +297,32 @@ def spoken(choices: list[dict]) -> Output:
     steps = [step["logprob"] for step in choices[0]["logprobs"]["content"]]
     answer = {"answer": [samples.float()], "logprobs": [torch.tensor(steps)]}
     return Output(choices[0]["token_ids"], [], answer, finished=bool(samples.any()))
+
+
+def messages(text: str, seen: tuple[str, ...]) -> list[dict]:
+    """A chat of a system's and a user's message, as the Qwen-Omni models want it."""
+    system = {"role": "system", "content": [{"type": "text", "text": "Qwen"}]}
+    return [system, {"role": "user", "content": content(text, seen)}]
+
+
+def ask_aloud(
+    running, prompt: tuple[int, ...], more: dict, tokens: int, talker: dict, **asked: str
+) -> Output:
+    """The answer's ``tokens``, the log-probability of each, and its sound as samples in steps of 16 bits.
+
+    ``talker``: sampling parameters of the second of three stages; ``asked``: what the body has besides.
+    """
+    alike = {"temperature": 0.0, "ignore_eos": True}
+    body = {
+        "messages": messages(text(prompt), more.get("seen", ())),
+        "modalities": ["text", "audio"],
+        "return_token_ids": True,
+        "logprobs": True,
+        "top_logprobs": 1,
+        "sampling_params_list": [
+            alike | {"max_tokens": tokens, "logprobs": 1},
+            alike | talker,
+            {"temperature": 0.0, "max_tokens": 65536},
+        ],
+    }
+    return spoken(server.post(running, "/v1/chat/completions", body | asked)["choices"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_emulator.dry_run import engine, server
+from npu_emulator.dry_run import engine
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
@@ -85,7 +85,7 @@ def make(folder: Path) -> None:
                 value.mul_(_HEARD)
     model = model.to(torch.bfloat16)
     model.token2wav.float()
-    parts.answer_by_thinker(folder, "qwen2.5-omni", model, _TOKENS, _messages)
+    parts.answer_by_thinker(folder, "qwen2.5-omni", model, _TOKENS, parts.messages)
     model.save_pretrained(folder)
     random = torch.Generator().manual_seed(0)
     voices = {
@@ -183,24 +183,7 @@ def _config():
     return config
 
 
-def _messages(text: str, seen: tuple[str, ...]) -> list[dict]:
-    system = {"role": "system", "content": [{"type": "text", "text": "Qwen"}]}
-    return [system, {"role": "user", "content": parts.content(text, seen)}]
-
-
 def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Output:
     """The answer's tokens, the log-probability of each, and its sound as samples in steps of 16 bits."""
-    alike = {"temperature": 0.0, "ignore_eos": True}
-    body = {
-        "messages": _messages(parts.text(prompt), more.get("seen", ())),
-        "modalities": ["text", "audio"],
-        "return_token_ids": True,
-        "logprobs": True,
-        "top_logprobs": 1,
-        "sampling_params_list": [
-            alike | {"max_tokens": _TOKENS, "logprobs": 1},
-            alike | {"max_tokens": _FRAMES, "repetition_penalty": 1.05},
-            {"temperature": 0.0, "max_tokens": 65536},
-        ],
-    }
-    return parts.spoken(server.post(running, "/v1/chat/completions", body)["choices"])
+    talker = {"max_tokens": _FRAMES, "repetition_penalty": 1.05}
+    return parts.ask_aloud(running, prompt, more, _TOKENS, talker)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_emulator.dry_run import engine, server
+from npu_emulator.dry_run import engine
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
@@ -86,7 +86,7 @@ def make(folder: Path) -> None:
             elif name.endswith(("o_proj.weight", "proj2.weight", "mlp.2.weight")):
                 value.mul_(_HEARD)
     model = model.to(torch.bfloat16)
-    parts.answer_by_thinker(folder, "qwen3-omni", model, _TOKENS, _messages)
+    parts.answer_by_thinker(folder, "qwen3-omni", model, _TOKENS, parts.messages)
     model.save_pretrained(folder)
     write_json(folder / "generation_config.json", {"pad_token_id": _SPECIAL["<|endoftext|>"]})
 
@@ -220,25 +220,7 @@ def _config():
     return config
 
 
-def _messages(text: str, seen: tuple[str, ...]) -> list[dict]:
-    system = {"role": "system", "content": [{"type": "text", "text": "Qwen"}]}
-    return [system, {"role": "user", "content": parts.content(text, seen)}]
-
-
 def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Output:
     """The answer's tokens, the log-probability of each, and its sound as samples in steps of 16 bits."""
-    alike = {"temperature": 0.0, "ignore_eos": True}
-    body = {
-        "messages": _messages(parts.text(prompt), more.get("seen", ())),
-        "modalities": ["text", "audio"],
-        "speaker": _SPEAKER,
-        "return_token_ids": True,
-        "logprobs": True,
-        "top_logprobs": 1,
-        "sampling_params_list": [
-            alike | {"max_tokens": _TOKENS, "logprobs": 1},
-            alike | {"max_tokens": _FRAMES, "repetition_penalty": 1.0},
-            {"temperature": 0.0, "max_tokens": 65536},
-        ],
-    }
-    return parts.spoken(server.post(running, "/v1/chat/completions", body)["choices"])
+    talker = {"max_tokens": _FRAMES, "repetition_penalty": 1.0}
+    return parts.ask_aloud(running, prompt, more, _TOKENS, talker, speaker=_SPEAKER)
