@@ -667,3 +667,12 @@ def test_models_that_are_ready_go_into_one_commit(ask, tmp_path: Path) -> None:
     assert ask("Qwen3-8B")[1]["next"].startswith(wanted)
     state(tmp_path, "delivered.json", {"commit": "abc"}, "Qwen3-32B")
     assert ask("Qwen3-8B")[1]["next"].startswith("adapt.py deliver Qwen/Qwen3-8B --repo")
+
+
+def test_a_model_of_another_repository_is_not_waited_for(ask, tmp_path: Path) -> None:
+    planned(tmp_path, "Qwen3-8B", "Qwen/Qwen3-8B")
+    elsewhere = {"trees": {"delivery": {"root": str(tmp_path / "other")}}}
+    state(tmp_path, "plan.json", elsewhere | {"model": "Qwen/Qwen3-32B", "name": "Qwen3-32B"}, "Qwen3-32B")
+    add_all(tmp_path)
+    state(tmp_path, "artifacts.json", {"gaps": []}, "Qwen3-8B")
+    assert "not ready" not in ask("Qwen3-8B")[1]["why"]

@@ -360,7 +360,8 @@ SCENARIOS += (
 SCENARIOS += (
     Scenario(
         "qwen2.5-omni",
-        f"Qwen2.5-Omni, thinker, talker and diffusion decoder; deploy file greedy, on one device, {_OMNI}",
+        "Qwen2.5-Omni, thinker, talker and diffusion decoder, whose weights do not look at its noise; deploy "
+        f"file greedy, on one device, {_OMNI}",
         "pipeline",
         "pipelines.qwen2_5_omni",
         _ASKED_OMNI,

@@ -107,7 +107,7 @@ class Adaptation:
     @property
     def target(self) -> Mapping[str, Any]:
         """The plan's repository that gets the commit."""
-        return mapping(mapping(self.plan.get("trees")).get("delivery"))
+        return _target(self.plan)
 
     @cached_property
     def to_name(self) -> set[str]:
@@ -169,6 +169,10 @@ class Adaptation:
         made = [run.record.command for run in self.runs.counted]
         made += [one.command for one in Journal(self.folder).of(Halted)]
         return any(_words(one) == wanted for one in made)
+
+
+def _target(plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping(mapping(plan.get("trees")).get("delivery"))
 
 
 def plain_name(name: str) -> str:
@@ -312,13 +316,15 @@ def _delivery(one: Adaptation) -> Stage:
     """The commit, with all models of the same repository whose artifacts are written and that have none."""
     delivered = read_object(one.folder / DELIVERED)
     together, waiting = [one], []
-    for name in models(one.workspace) if not delivered else ():
+    # what others wait for is of no use before this one is ready itself
+    for name in models(one.workspace) if not delivered and (one.folder / ARTIFACTS).exists() else ():
         other = models_folder(one.workspace) / name
-        if other == one.folder or (other / DELIVERED).exists():
+        same_repository = _target(read_object(other / "plan.json")) == one.target
+        if other == one.folder or (other / DELIVERED).exists() or not same_repository:
             continue
-        if (other / ARTIFACTS).exists() and (there := adaptation(one.workspace, name)).target == one.target:
-            together.append(there)
-        elif read_object(other / "plan.json"):
+        if (other / ARTIFACTS).exists():
+            together.append(adaptation(one.workspace, name))
+        else:
             waiting.append(name)
     opened = sorted({gap for each in together for gap in each.to_name})
     command = adapt("deliver", *(each.where for each in together), "--repo", _place(one))

@@ -45,10 +45,9 @@ def parted(
     """
     merged = [piece for piece in pieces if isinstance(piece, Statement)]
     asked = [s for piece in pieces if isinstance(piece, Conflict) for s in (*piece.ours, *piece.theirs)]
-    sides = [_by_name(side) for side in (base, theirs, merged)]
-    yield from _arguments(*sides)
-    had = _by_name(ours)
-    yield from _opposites(had, *sides[1:], {call.name for one in asked for call in _calls(one)})
+    before, had, after, now = map(_by_name, (base, ours, theirs, merged))
+    yield from _arguments(before, after, now)
+    yield from _opposites(had, after, now, {call.name for one in asked for call in _calls(one)})
     yield from _resets(ours, theirs, [*merged, *asked])
     known = {statement.key for side in (base, ours) for statement in side}
     fresh = [one for one in merged if one.key not in known]
