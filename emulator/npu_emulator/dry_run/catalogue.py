@@ -333,52 +333,38 @@ _ASKED_OMNI = (
     Probe("stops", (), check="stops"),
 )
 _OMNI = "fewer tokens, no profiling of pictures and sounds; against transformers"
-SCENARIOS += (
-    Scenario(
-        "qwen3-omni",
-        f"Qwen3-Omni, thinker, talker and decoder; deploy file greedy, on one device, {_OMNI}",
-        "pipeline",
-        "pipelines.qwen3_omni",
-        _ASKED_OMNI,
-        ("pipelines",),
-        seconds=900,
-        tolerance=0.3,  # of log-probabilities in bfloat16; samples are whole numbers
-    ),
-    Scenario(
-        "qwen3-omni-eager",
-        f"the same without graphs; {_OMNI}",
-        "pipeline",
-        "pipelines.qwen3_omni",
-        _ASKED_OMNI,
-        ("pipelines",),
-        options={"enforce_eager": True},
-        seconds=900,
-        tolerance=0.3,
-    ),
-)
+
+
+def _and_eager(one: Scenario) -> tuple[Scenario, Scenario]:
+    alike = {"shows": f"the same without graphs; {_OMNI}", "options": {"enforce_eager": True}}
+    return one, replace(one, name=f"{one.name}-eager", **alike)
+
 
 SCENARIOS += (
-    Scenario(
-        "qwen2.5-omni",
-        "Qwen2.5-Omni, thinker, talker and diffusion decoder, whose weights do not look at its noise; deploy "
-        f"file greedy, on one device, {_OMNI}",
-        "pipeline",
-        "pipelines.qwen2_5_omni",
-        _ASKED_OMNI,
-        ("pipelines",),
-        seconds=900,
-        tolerance=0.3,
+    *_and_eager(
+        Scenario(
+            "qwen3-omni",
+            f"Qwen3-Omni, thinker, talker and decoder; deploy file greedy, on one device, {_OMNI}",
+            "pipeline",
+            "pipelines.qwen3_omni",
+            _ASKED_OMNI,
+            ("pipelines",),
+            seconds=900,
+            tolerance=0.3,  # of log-probabilities in bfloat16; samples are whole numbers
+        )
     ),
-    Scenario(
-        "qwen2.5-omni-eager",
-        f"the same without graphs; {_OMNI}",
-        "pipeline",
-        "pipelines.qwen2_5_omni",
-        _ASKED_OMNI,
-        ("pipelines",),
-        options={"enforce_eager": True},
-        seconds=900,
-        tolerance=0.3,
+    *_and_eager(
+        Scenario(
+            "qwen2.5-omni",
+            "Qwen2.5-Omni, thinker, talker and diffusion decoder, whose weights do not look at its noise; "
+            f"deploy file greedy, on one device, {_OMNI}",
+            "pipeline",
+            "pipelines.qwen2_5_omni",
+            _ASKED_OMNI,
+            ("pipelines",),
+            seconds=900,
+            tolerance=0.3,
+        )
     ),
     Scenario(
         "minicpm-o",

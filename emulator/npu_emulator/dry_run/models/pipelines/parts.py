@@ -19,6 +19,8 @@ from npu_emulator.dry_run.models.files import write_json
 EXPECTED = "expected.tensors"  # no weights: a loader takes every file of their kind
 WORDS, _VARIED, _SURE, _SEEDS = slice(1000, 1016), 4, 0.4, 200
 _RATE, SIZE = 16000, 128  # of the sound and the picture in a request
+# ids and a size that vllm-omni's code for the Qwen-Omni models holds
+QWEN_ROLES, QWEN_WORDS = {"user": 872, "system": 8948, "assistant": 77091}, 152064
 
 
 def seeded(module, seed: int):
@@ -139,8 +141,26 @@ def answer_by_thinker(folder: Path, name: str, model, tokens: int, messages: Cal
     choose_words(folder, name, model.eval().thinker.lm_head, answer)
 
 
-def qwen_processor(folder: Path, name: str, patch: int) -> None:
-    """The files of a Qwen-Omni's processor: of pictures, videos and sounds."""
+def qwen_omni_files(
+    folder: Path, special: Mapping[str, int], named: Mapping[str, str], processor: str, patch: int
+) -> None:
+    """The tokenizer and the processor of a Qwen-Omni model: of texts, pictures, videos and sounds.
+
+    ``special`` words with their ids; ``named``: those that the processor knows by name.
+    """
+    kept = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": named} | named
+    heard = "{audio_bos_token}{audio_token}{audio_eos_token}".format_map(named)
+    shown = "{vision_bos_token}{image_token}{vision_eos_token}".format_map(named)
+    chat = (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
+        "{% if 'audio' in c['type'] %}"
+        + heard
+        + "{% elif 'image' in c['type'] %}"
+        + shown
+        + "{% else %}{{ c['text'] }}"
+        "{% endif %}{% endfor %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    )
+    whole_tokenizer(folder, QWEN_WORDS, QWEN_ROLES, special, kept, chat)
     patches = {"patch_size": patch, "temporal_patch_size": 2, "merge_size": 2}
     pixels = {"min_pixels": 1024, "max_pixels": SIZE**2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     sound = {
@@ -153,7 +173,7 @@ def qwen_processor(folder: Path, name: str, patch: int) -> None:
         "padding_side": "left",
         "return_attention_mask": True,
     }
-    kinds = {"processor_class": name, "image_processor_type": "Qwen2VLImageProcessor"}
+    kinds = {"processor_class": processor, "image_processor_type": "Qwen2VLImageProcessor"}
     write_json(folder / "preprocessor_config.json", kinds | sound | patches | pixels)
     video = {"video_processor_type": "Qwen2VLVideoProcessor"}
     write_json(folder / "video_preprocessor_config.json", video | patches | pixels)

@@ -19,14 +19,11 @@ OPTIONS = ()
 DEPLOY = "qwen2_5_omni.yaml"
 WORKERS = ("ar", "generation")  # the kinds
 WITHOUT_NPU = True  # transformers would take its kernels
-_TOKENS, _FRAMES = (
-    5,
-    24,
-)  # of an answer: of text, and of sound; the vocoder leaves out twenty steps of two a frame
-_VOCABULARY, _HIDDEN, _CODES, _MELS, _VOICE = 152064, 128, 8193, 80, 16
+# of an answer: of text, and of sound; the vocoder leaves out twenty steps of two a frame
+_TOKENS, _FRAMES = 5, 24
+_HIDDEN, _CODES, _MELS, _VOICE = 128, 8193, 80, 16
 _LOUD, _QUIET, _HEARD, _REFERENCE = 1e6, 0.01, 4.0, 30
 _VOICES = ("Chelsie", "Ethan")
-_ROLES = {"user": 872, "system": 8948, "assistant": 77091}
 _SPECIAL = {
     "<|endoftext|>": 151643,
     "<|im_start|>": 151644,
@@ -49,12 +46,6 @@ _NAMED = {  # as the processor calls them
     "audio_bos_token": "<|audio_bos|>",
     "audio_eos_token": "<|audio_eos|>",
 }
-_CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
-    "{% if 'audio' in c['type'] %}<|audio_bos|><|AUDIO|><|audio_eos|>"
-    "{% elif 'image' in c['type'] %}<|vision_bos|><|IMAGE|><|vision_eos|>"
-    "{% else %}{{ c['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
-)
 
 
 def reduce(deploy: dict) -> None:
@@ -67,9 +58,7 @@ def make(folder: Path) -> None:
     import torch
     import transformers
 
-    kept = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": _NAMED} | _NAMED
-    parts.whole_tokenizer(folder, _VOCABULARY, _ROLES, _SPECIAL, kept, _CHAT)
-    parts.qwen_processor(folder, "Qwen2_5OmniProcessor", 14)
+    parts.qwen_omni_files(folder, _SPECIAL, _NAMED, "Qwen2_5OmniProcessor", 14)
     model = parts.seeded(transformers.Qwen2_5OmniForConditionalGeneration(_config()), 0)
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -170,8 +159,8 @@ def _config():
     thinker = {
         "audio_config": audio,
         "vision_config": vision,
-        "text_config": layers | {"vocab_size": _VOCABULARY, "tie_word_embeddings": False},
-        "user_token_id": _ROLES["user"],
+        "text_config": layers | {"vocab_size": parts.QWEN_WORDS, "tie_word_embeddings": False},
+        "user_token_id": parts.QWEN_ROLES["user"],
     }
     config = transformers.Qwen2_5OmniConfig(
         thinker_config=thinker | ids,

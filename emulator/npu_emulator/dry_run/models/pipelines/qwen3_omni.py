@@ -21,10 +21,9 @@ WORKERS = ("ar", "generation")  # the kinds
 WITHOUT_NPU = True  # transformers would take its kernels
 _TOKENS, _FRAMES = 5, 12  # of an answer: of text, and of sound
 _SPEAKER = "chelsie"
-_VOCABULARY, _THINKER, _TALKER, _CODES, _GROUPS = 152064, 64, 64, 2048, 16
+_THINKER, _TALKER, _CODES, _GROUPS = 64, 64, 2048, 16
 _CODE, _CERTAIN, _QUIET, _HEARD = 100, 1e5, 0.01, 4.0
 # ids that the code of vllm-omni holds
-_ROLES = {"user": 872, "system": 8948, "assistant": 77091}
 _SPECIAL = {
     "<|endoftext|>": 151643,
     "<|im_start|>": 151644,
@@ -51,12 +50,6 @@ _NAMED = {  # as the processor calls them
     "audio_bos_token": "<|audio_start|>",
     "audio_eos_token": "<|audio_end|>",
 }
-_CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
-    "{% if 'audio' in c['type'] %}<|audio_start|><|audio_pad|><|audio_end|>"
-    "{% elif 'image' in c['type'] %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% else %}{{ c['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
-)
 
 
 def reduce(deploy: dict) -> None:
@@ -69,9 +62,7 @@ def make(folder: Path) -> None:
     import torch
     import transformers
 
-    kept = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": _NAMED} | _NAMED
-    parts.whole_tokenizer(folder, _VOCABULARY, _ROLES, _SPECIAL, kept, _CHAT)
-    parts.qwen_processor(folder, "Qwen3OmniMoeProcessor", 16)
+    parts.qwen_omni_files(folder, _SPECIAL, _NAMED, "Qwen3OmniMoeProcessor", 16)
     model = parts.seeded(transformers.Qwen3OmniMoeForConditionalGeneration(_config()), 0)
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -199,10 +190,10 @@ def _config():
     thinker = {
         "audio_config": audio,
         "vision_config": vision,
-        "text_config": layers | experts | {"vocab_size": _VOCABULARY},
+        "text_config": layers | experts | {"vocab_size": parts.QWEN_WORDS},
         "audio_end_token_id": _SPECIAL["<|audio_end|>"],
         "vision_end_token_id": _SPECIAL["<|vision_end|>"],
-        "user_token_id": _ROLES["user"],
+        "user_token_id": parts.QWEN_ROLES["user"],
     }
     config = transformers.Qwen3OmniMoeConfig(
         thinker_config=thinker | ids,
@@ -214,7 +205,7 @@ def _config():
         tts_pad_token_id=_SPECIAL["<tts_pad>"],
         tts_bos_token_id=_SPECIAL["<tts_text_bos>"],
         tts_eos_token_id=_SPECIAL["<tts_text_eod>"],
-        **{f"{role}_token_id": number for role, number in _ROLES.items()},
+        **{f"{role}_token_id": number for role, number in parts.QWEN_ROLES.items()},
     )
     config.architectures = [ARCHITECTURE]
     return config
