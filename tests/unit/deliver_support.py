@@ -92,6 +92,8 @@ class Upgrade:
         label: str = "static",
         verdict: Verdict = Verdict.PASS,
         data: Mapping[str, Any] | None = None,
+        started: str = "2026-11-20T12:00:00Z",
+        seconds: float = 1.5,
     ) -> Record:
         subject = load_plan(self.job).subject(self.repo)
         outcome = Outcome(
@@ -102,8 +104,8 @@ class Upgrade:
             job=self.job.of(subject.tree),
             pins={"vllm-omni": OMNI["identity"], "vllm-ascend": ASCEND["identity"]},
             command=["upgrade.py", gate],
-            started="2026-11-20T12:00:00Z",
-            seconds=1.5,
+            started=started,
+            seconds=seconds,
             summary=f"{gate} said so",
             data=data or {},
         )

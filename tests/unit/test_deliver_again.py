@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from deliver_support import BRANCH, NEW, OTHER, RUNNER, Upgrade, git, write
 
+from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import open_job
+from npu_upgrade.job.journal import Skipped
 from npu_upgrade.job.stages import Stage, State
 from npu_upgrade.job.upgrade import walk
 
@@ -115,6 +120,28 @@ def test_runs_that_ended_after_the_commit_are_to_be_written_into_it(upgrade, del
     assert deliver()[1]["new"] is True
     assert stage().state is State.DONE
     assert "graph ar" not in upgrade.body()
+
+
+def test_a_failed_run_passes_on_the_word_of_a_person_who_knew_of_it(upgrade, deliver):
+    failed = partial(upgrade.record, "emulate", "emulated dry-run", Verdict.FAIL, {"failing": ["eager ar"]})
+    upgrade.job.journal.add(Skipped, id="emulate", note="no time")
+    failed(started=utc_now(), seconds=60)
+    code, said = deliver()
+    assert code == 2
+    assert "next --skip emulate --note WHY" in said["try"]
+    failed()
+    upgrade.job.journal.add(Skipped, id="emulate", note="the reference is wrong")
+    assert deliver()[0] == 0
+    title, _, rest = upgrade.body().partition("Failed on the emulated NPU, and ruled wrong by a person")
+    assert "- eager ar: the reference is wrong" in rest
+    assert "emulate FAIL" in rest
+    assert "Left out" not in title + rest
+
+
+def test_no_other_failed_gate_passes_on_the_word_of_a_person(upgrade, deliver):
+    upgrade.record("audit", verdict=Verdict.FAIL)
+    upgrade.job.journal.add(Skipped, id="emulate", note="the reference is wrong")
+    assert deliver()[0] == 2
 
 
 def test_it_says_how_the_commit_is_signed(upgrade, deliver):

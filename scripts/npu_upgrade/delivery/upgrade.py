@@ -16,6 +16,7 @@ from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.refusals import check_contents, check_kept, check_places, check_staged
 from npu_upgrade.evidence.chain import Record, finished
 from npu_upgrade.evidence.pins import check_pins, short_pin
+from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.evidence.subject import Subject, check_path
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
@@ -24,7 +25,7 @@ from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.ask import PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders, untracked
 from npu_upgrade.job.check import EDITED
-from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming
+from npu_upgrade.job.job import NEIGHBOUR, RULING, SYNC, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.upgrade import not_for
 from npu_upgrade.job.validation import Validation, validate
@@ -135,13 +136,14 @@ def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
     finished(job.ledger())
     standing = job.store.standing(records, subject.tree)
     for one in standing:
-        failed = one.verdict == "FAIL" and one.gate != NEIGHBOUR
+        failed = one.verdict == "FAIL" and one.gate != NEIGHBOUR and not job.ruled_wrong(one)
         if failed or (one.gate == "plan" and one.verdict != "PASS"):
             ended = "failed" if failed else f"is {one.verdict}"
             raise BadInput(
                 f"gate {one.gate} ({one.label}) {ended} for exactly these files: {one.summary}",
                 expected="no gate whose newest verdict is FAIL, and a PASS of gate plan",
-                try_="correct what it names and run it again",
+                try_="correct what it names and run it again"
+                + (f"; {RULING}" if (one.gate, one.label) == ("emulate", DRY_RUN) else ""),
             )
     for gate in ("plan",) if not_for(job, "audit") else ("plan", "audit"):
         known = [record for record in records if (record.gate, record.label) == (gate, "static")]
@@ -185,6 +187,10 @@ def _sections(
     left_out |= (
         {"port": "the sync alone was asked for"} if job.of_omni and job.scope == SYNC else {}
     ) | job.skipped
+    wrong = [run for one in standing if job.ruled_wrong(one) for run in one.data.get("failing", [])]
+    ruled = [f"{run}: {job.skipped['emulate']}" for run in wrong]
+    if ruled:
+        del left_out["emulate"]
     return [
         Section("Versions", versions),
         Section("Merged", [methods, f"{count(len(changed), 'file')} changed"]),
@@ -197,6 +203,7 @@ def _sections(
         counted("Written by hand for the NPU side", _by_hand(job, plan)),
         _ported(job),
         _not_ported(job),
+        counted("Failed on the emulated NPU, and ruled wrong by a person", ruled),
         counted("Emulated runs pending", pending),
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(left_out.items())]),
         replace(proven, items=[*proven.items, *ran.emulated_lines]),

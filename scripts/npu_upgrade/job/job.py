@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from npu_upgrade.ground.files import sha256, write_atomic, write_json
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import WORKSPACE_DIR, workspace_root
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.journal import Attempt, Ended, Journal
+from npu_upgrade.job.journal import Attempt, Ended, Journal, Skipped
 from npu_upgrade.job.stages import find_workspace as find_workspace
 from npu_upgrade.job.stages import named_from_here
 from npu_upgrade.lineage.project import KNOWN, distribution
@@ -34,6 +35,10 @@ from npu_upgrade.lineage.project import KNOWN, distribution
 SCHEMA = "npu-upgrade/job/2"
 STAGES = ("merge", "plan", "audit", "emulate", "deliver")
 SYNC, SAFE, ALL = SCOPES = ("sync", "safe", "all")
+RULING = (
+    "that a run which fails is wrong itself is for a person to say: "
+    "upgrade.py next --skip emulate --note WHY lets it pass, and the commit tells"
+)
 NEIGHBOUR = "emulate-neighbour"  # the gate of an emulated run on another target than the job's
 FIND_OR_START = (
     "--workspace DIR, the checkout that merge --apply wrote to or the folder merge --out was run in; "
@@ -125,6 +130,14 @@ class Job:
     def skipped(self) -> dict[str, str]:
         """What a person chose not to do, with the reason; delivery names it."""
         return self.journal.skipped()
+
+    def ruled_wrong(self, record: Record) -> bool:
+        """Whether a person left the gate out after it had failed: the run itself is wrong, they say."""
+        ended = datetime.fromisoformat(record.started) + timedelta(seconds=int(record.seconds))
+        left_out = (
+            datetime.fromisoformat(one.at) for one in self.journal.of(Skipped) if one.id == record.gate
+        )
+        return record.verdict == "FAIL" and any(at >= ended for at in left_out)
 
     def ledger(self) -> Ledger:
         """The records of this job, and whether they can be trusted."""
