@@ -18,7 +18,8 @@ test: lint ## lint, types, contracts and the unit tests, minutes (PYTEST_ARGS="-
 	@echo "make test: lint, format, types, contracts and unit tests passed"
 
 test-all: test ## that, then releases, incidents, emulator, runners, serving (PYTEST_ARGS=--keep goes on after a cut)
-	@$(call in_env,test) "$$python" -m pytest --ignore tests/unit tests $(PYTEST_ARGS)
+	@$(call in_env,test) "$$python" -m pytest -n auto --dist worksteal tests/replay tests/incidents $(PYTEST_ARGS)
+	@$(call in_env,test) "$$python" -m pytest tests/emulator tests/runners tests/serve tests/e2e tests/install $(PYTEST_ARGS)
 	@echo "make test-all: all tests passed; a skip says what this machine lacks"
 
 test-install: ## install the skill with two installers, and the wheels; run documented commands (needs Node 20)
