@@ -33,7 +33,7 @@ def unexplained(workspace: Workspace, task: Task) -> Score:
         except SyntaxError:
             return Score("unexplained", 0.0, f"{path} does not parse")
         for name, unit in units.items():
-            if not {(path, name), (path, "")} & answered:
+            if (path, name) not in answered:
                 fresh = keys(unit.source) - mine
                 strange += Counter({key: n for key, n in fresh.items() if not key.startswith(_WITHOUT)})
     shown = "; ".join(key[:60] for key in list(strange)[:3])

@@ -110,7 +110,7 @@ def test_index_lock(upgrade, deliver):
 def test_no_evidence(upgrade, refused):
     for name in ("evidence.jsonl", "evidence.head"):
         (upgrade.job.store.folder / name).unlink()
-    assert "gate plan has no evidence / upgrade.py plan" in refused()
+    assert "gate plan has no evidence / upgrade.py next --run" in refused()
 
 
 def test_evidence_of_other_contents(upgrade, refused):

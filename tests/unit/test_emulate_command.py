@@ -331,6 +331,13 @@ def test_what_was_not_shown_stays_named_until_it_runs_again(machine, upgrade, ru
     assert run()[1]["pending"] == []
 
 
+def test_a_pending_run_that_was_not_shown_before_is_named_once(machine, upgrade, run, monkeypatch):
+    machine.undecided = {"graph ar": "no reference"}
+    run()
+    monkeypatch.setattr(emulate, "choose", lambda *_: Choice([("eager", AR)], [("graph", AR)], frozenset()))
+    assert run()[1]["pending"] == ["graph ar: INCONCLUSIVE, no reference"]
+
+
 def test_a_machine_that_cannot_run_it_leaves_every_run_pending(machine, upgrade, run, monkeypatch):
     def prepare(*given, **options):
         raise Blocked("no g++", expected="-", try_="-")

@@ -37,8 +37,8 @@ CALLED = {
 SECONDS = {"eager ar": 12.0, "eager pool": 9.0, "graph pool": 30.0, "graph talk": 25.0, "eager talk": 40.0}
 
 
-def choose(changed: set[str] | None, failed: tuple[str, ...] = ()) -> Choice:
-    return chosen_for(CORE, ALL, changed, EXECUTED, CALLED, SECONDS, failed)
+def choose(changed: set[str] | None, failed: tuple[str, ...] = (), upon: tuple[str, ...] = ()) -> Choice:
+    return chosen_for(CORE, ALL, changed, EXECUTED, CALLED, SECONDS, failed, (), upon)
 
 
 def names(runs) -> list[str]:
@@ -49,6 +49,11 @@ def test_the_core_is_enough_where_it_executes_the_change_and_what_else_does_is_p
     found = choose({"Runner.step"})
     assert names(found.needed) == ["eager ar", "serve server", "graph ar"]
     assert names(found.pending) == ["eager pool", "graph pool", "eager talk"]
+
+
+def test_what_is_about_an_unchanged_function_upon_a_changed_one_is_needed_with_graphs():
+    found = choose({"Runner.step"}, upon=("Runner.capture_codec_graphs",))
+    assert set(names(found.needed)) - set(names(CORE)) == {"graph talk"}
 
 
 def test_the_cheapest_run_that_executes_a_change_is_added_for_each_function():

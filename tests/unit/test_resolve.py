@@ -617,6 +617,25 @@ def test_of_a_file_of_answers_all_are_taken_or_none(tmp_path: Path, monkeypatch:
     assert upgrade("resolve", "--from", str(answers))[0] == 2
 
 
+def test_an_answer_to_what_an_edit_has_closed_since_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two_flags(tmp_path, monkeypatch)
+    path = next(Path.cwd().rglob("plan.json"))
+    plan = json.loads(path.read_text())
+    for item in plan["items"]:
+        item["state"] = "done" if item["id"] == first else item["state"]
+    path.write_text(json.dumps(plan))
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(json.dumps([{"id": [first, second], "answer": "accept", "note": "read"}]))
+    code, done, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, done["closed_by_edits"]) == (0, [first])
+    assert f"an edit has closed it: {first}" in done["summary"]
+    assert upgrade("resolve", "--list")[1]["open"] == []
+    # what was answered before is no edit's
+    assert upgrade("resolve", "--from", str(answers))[0] == 2
+
+
 def test_a_text_that_an_answer_before_it_wrote_already_is_no_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -848,6 +867,8 @@ def test_one_text_answers_every_conflict_of_a_list(tmp_path: Path, monkeypatch: 
 def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: World) -> None:
     path = world.omni / BASE
     upgrade("resolve", ask()["id"], "--take", "theirs")
+    # the word about a question of the file is none about its methods
+    open_job(world.omni).journal.add(Answer, id="signature-1", how="accept", note="read", path=BASE)
     text = path.read_text()
     path.write_text(
         text.replace("        state = self.finish", "        self.own(logits)\n        state = self.finish")

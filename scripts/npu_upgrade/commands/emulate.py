@@ -211,7 +211,10 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     runs = result.data.get("runs", [])
     evidence["failing"] = [f"{run['tier']} {run['scenario']}" for run in runs if run["state"] == FAIL]
     if "pending" in evidence:
-        result.data["pending"] = evidence["pending"] = evidence["pending"] + _never_shown(job, result)
+        never = _never_shown(job, result)
+        known = {one.partition(": ")[0] for one in never}
+        pending = [one for one in evidence["pending"] if one not in known] + never
+        result.data["pending"] = evidence["pending"] = pending
     result.summary = asked.target + result.summary
     if job.gate != NEIGHBOUR and not asked.whole:
         result.data |= {"job": job.job.id}

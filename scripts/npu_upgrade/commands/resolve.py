@@ -42,6 +42,7 @@ from npu_upgrade.job.ask import (
     PORT,
     Ask,
     asks,
+    closed_by_edit,
     edited_finding,
     hunks_to_take,
     unasked_hunk,
@@ -62,7 +63,7 @@ arity-1a2b3c4d5e --waive --note "never taken on NPU" --until 0.31.0
 --from answers.yaml
 --undo conflict-1a2b3c4d"""
 
-_MOST, _WIDEST = 20, 160
+_MOST, _WIDEST = 60, 120
 _SHOWN = 8  # ids of hunks in a command
 
 
@@ -186,6 +187,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     """Take all answers, one after the other; the first that is refused takes those before it back."""
     taken: list[tuple[Ask, Answer]] = []
     refused: dict[str, list[str]] = {}
+    closed: list[str] = []
     found = asks(job, load_plan(job), job.records())
     asked = {ask.id for ask in found}
     try:
@@ -193,6 +195,9 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
             found = asks(job, load_plan(job), job.records()) if taken else found
             if id_ in asked and all(ask.id != id_ for ask in found):
                 continue  # an answer before it closed it too
+            if id_ not in asked and closed_by_edit(job, load_plan(job), id_):
+                closed.append(id_)
+                continue
             ask = _open(job, found, id_)
             if given.answer == "with" and id_ != given.ids[0] and ask.stage != CONFLICT:
                 continue  # one text, written once: the audit tells whether it closes the others
@@ -208,6 +213,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
         _take_back(job, taken)
         raise
     data: dict[str, Any] = {"job": job.id, "ids": [id_ for id_, _ in entries]}
+    data |= {"closed_by_edits": closed} if closed else {}
     if refused:
         _take_back(job, taken)
         text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
@@ -217,7 +223,9 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     states = _states(taken)
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
-    return _recheck(job, data, f"{len(taken)} answers", states, notes)
+    said = f"{len(taken)} answers"
+    said += f"; not needed, an edit has closed it: {', '.join(closed)}" if closed else ""
+    return _recheck(job, data, said, states, notes)
 
 
 def _take_back(job: Job, taken: list[tuple[Ask, Answer]]) -> None:

@@ -151,19 +151,15 @@ def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
             raise BadInput(
                 f"gate {gate} {'judged other contents of these files' if known else 'has no evidence'}",
                 expected=f"gate {gate} (static) for the files as they are now",
-                try_=_again(job, gate),
+                try_=f"{upgrade('next', '--run', *naming(job)).short}, then deliver",
             )
     if plan.conflicts_open:
         raise BadInput(
             f"{plan.conflicts_open} conflicts are open",
             expected="every conflict decided",
-            try_=f"edit the files, then {_again(job, 'plan')}",
+            try_=f"edit the files, then {upgrade('next', '--run', *naming(job)).short}",
         )
     return standing
-
-
-def _again(job: Job, gate: str) -> str:
-    return f"{upgrade(gate, *naming(job)).short}, then deliver"
 
 
 def _sections(

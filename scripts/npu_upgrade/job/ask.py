@@ -272,6 +272,15 @@ def edited_finding(job: Job, key: str) -> Ask | None:
     return None
 
 
+def closed_by_edit(job: Job, plan: Plan, id_: str) -> bool:
+    """Whether something was asked about that an edit of the files has closed, and no answer."""
+    if job.journal.answer(id_):
+        return False
+    failed = failed_last(job.records(), "emulate")
+    runs = {f"emulate-{run.replace(' ', '-')}" for run in failed.data.get("failing", [])} if failed else ()
+    return id_ in runs or any(one["id"] == id_ and one["state"] == "done" for one in plan.items)
+
+
 def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
     """The runs that failed in the newest emulated run, the first for each reason, while the files are as it
     judged them."""

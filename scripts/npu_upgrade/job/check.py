@@ -221,7 +221,7 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
     own: dict[tuple[str, str], list[Statement]] = {}
     for entry in plan["files"]:
         path, merged = entry["path"], job.folder / "merged" / entry["path"]
-        if not merged.exists() or (path, "") in told:
+        if not merged.exists():
             continue
         then = merged.read_text("utf-8")
         # a conflict that was resolved in the file is answered by that
@@ -230,7 +230,7 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
         known = {END, *given, *(one.key for text in texts for one in split_statements(text))}
         for name, unit in parse_module((root / path).read_text("utf-8")).units.items():
             fresh = [one for one in split_statements(unit.source) if one.key not in known]
-            if fresh and (path, name) not in told:
+            if fresh:
                 own[path, name] = fresh
     known = _other_sides(job, plan) if own else set()
     taken = _taken(job) if own else set()
@@ -241,6 +241,8 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
     )
     found = {}
     for (path, name), fresh in own.items():
+        if (path, name) in told:
+            continue
         if lines := [one.code for one in fresh if one.key not in known and not one.key.startswith(_PLAIN)]:
             id_ = item_id(EDITED, f"{path}: {name}")
             title = f"{path}: {name}: was written by hand since the merge; say why"

@@ -11,6 +11,8 @@ from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen
 from npu_upgrade.gates.emulation.changed import called_names, changed_functions, named, text_of, watched
 from npu_upgrade.gates.emulation.dry_run import Wanted
+from npu_upgrade.lineage.downstream import Downstream
+from npu_upgrade.program.program import Program
 
 LONG = "pipelines"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
@@ -21,9 +23,10 @@ _SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0, "pipelines": 120.0}  # 
 @dataclass(frozen=True)
 class Choice:
     """``needed``: the core, what failed last and, for each changed function, in each tier that executes it
-    and for each function that it is called from, directly or not, the cheapest run that executes both. As
-    long as there is time, the cheapest of what is about names that the change is the first to bring, and a
-    pipeline where nothing else executes a function: the others of these are pending.
+    and for each function that it is called from, directly or not, the cheapest run that executes both; and
+    what is about an unchanged function that calls what changed in its base. As long as there is time, the
+    cheapest of what is about names that the change is the first to bring, and a pipeline where nothing else
+    executes a function: the others of these are pending.
 
     ``pending``: what else the change can touch. ``unknown``: changed functions of which no run is known.
     """
@@ -46,11 +49,12 @@ def choose(
     core = chosen(["core"], tiers, omni=omni)
     executed, seconds = kept.executed_by()
     changed, brought = _changed(new, old, paths) if old else (None, set[str]())
+    upon = _upon_changed(new, old) - (changed or set()) if old else set[str]()
     called: dict[str, set[str]] = {}
     for path in watched(new):
         for name, names in called_names(text_of(new, path)):
             called.setdefault(name, set()).update(names)
-    return chosen_for(core, everything, changed, executed, called, seconds, failed, brought)
+    return chosen_for(core, everything, changed, executed, called, seconds, failed, brought, upon)
 
 
 def chosen_for(
@@ -62,11 +66,12 @@ def chosen_for(
     seconds: Mapping[str, float],
     failed: Collection[str],
     brought: Collection[str] = (),
+    upon: Collection[str] = (),
 ) -> Choice:
     """The choice, from what is known: function -> runs that execute it, -> names it calls; run -> seconds.
 
     ``changed`` is None where nothing tells what changed: anything may be touched. ``brought`` are names that
-    the changed files did not have before.
+    the changed files did not have before, ``upon`` unchanged functions that call what changed in their base.
     """
 
     def cost(run: tuple[str, Any]) -> tuple[float, int]:
@@ -89,9 +94,11 @@ def chosen_for(
             for tier in TIERS[: TIERS.index(LONG)]:
                 add([run for run in fitting if run[0] == tier and _name(run) in executed[caller]])
     needed += [run for run in everything if _name(run) in failed and run not in needed]
+    alone = [run for run in everything if run[0] in _ALONE]
+    needed += {run[1].name: run for run in alone if _is_about(run[1], upon) and run not in needed}.values()
     long = sorted((run for run in needed if run[0] == LONG and _name(run) not in failed), key=cost)
     needed = [run for run in needed if run not in long]
-    about = [run for run in everything if run[0] in _ALONE and _is_about(run[1], brought)]
+    about = [run for run in alone if _is_about(run[1], brought)]
     touched |= {*map(_name, about)}
     with_graphs = list({run[1].name: run for run in about if run not in needed}.values())
     for run in (*sorted(with_graphs, key=cost), *long):
@@ -147,3 +154,15 @@ def _changed(new: Triple, old: Triple, paths: Iterable[str]) -> tuple[set[str], 
                 had |= named(before)
                 has |= named(after)
     return found, has - had
+
+
+def _upon_changed(new: Triple, old: Triple) -> set[str]:
+    """The workers' functions that call what changed in their base."""
+    side = Downstream.within(Program(new.trees()))
+    changed: set[str] = set()
+    for path in side.upstream_files:
+        if before := text_of(old, path):
+            functions = changed_functions(before, text_of(new, path))
+            changed |= {name.rpartition(".")[2] for name in functions if not name.endswith("__")}
+    functions = (one for path in side.runner_files for one in called_names(text_of(new, path)))
+    return {name for name, called in functions if called & changed}

@@ -29,8 +29,11 @@ from npu_upgrade.gates.emulation.process import play, runner_module
 from npu_upgrade.gates.vllm_cpu import models_folder, references
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import cut
 
 Wanted = Sequence[tuple[str, Any]]  # (tier, scenario of the catalogue)
+
+_WHY = 200  # characters of a reason in a line
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ def run(
     stopped: list[Outcome] = []
 
     def judged(outcome: Outcome) -> bool:
+        if outcome.state not in (PASS, ABSENT):
+            say(f"    {outcome.name} {outcome.state} (before it is compared): {cut(outcome.why, _WHY)}")
         if not go_on(outcome):
             stopped.append(outcome)
         return not stopped
