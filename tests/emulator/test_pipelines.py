@@ -65,6 +65,19 @@ def test_positions_that_the_thinker_gets_wrong_are_seen_in_its_words(tmp_path):
     assert ": request 0: " in ran.why, ran.why
 
 
+def test_codes_that_the_talker_forgets_are_heard_in_its_sound(tmp_path):
+    edit = {
+        "path": "vllm_omni/model_executor/models/fish_speech/fish_speech_slow_ar.py",
+        "at": "FishSpeechSlowARForConditionalGeneration.talker_mtp",
+        "do": "replace-expression",
+        "expression": "inputs_embeds_out + codebook_sum",
+        "to": "inputs_embeds_out",
+    }
+    (ran,) = _wrong(edit, ["fish-speech-eager"], tmp_path)
+    assert ran.state == "FAIL"
+    assert "'answer' is " in ran.why, ran.why
+
+
 def test_a_runner_that_asks_no_models_sampler_is_seen_in_its_words(tmp_path):
     edit = {
         "path": "vllm_omni/platforms/npu/worker/npu_ar_model_runner.py",

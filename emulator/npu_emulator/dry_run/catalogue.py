@@ -336,7 +336,8 @@ _OMNI = "fewer tokens, no profiling of pictures and sounds; against transformers
 
 
 def _and_eager(one: Scenario) -> tuple[Scenario, Scenario]:
-    alike = {"shows": f"the same without graphs; {_OMNI}", "options": {"enforce_eager": True}}
+    reduced = one.shows.rpartition("on one device, ")[2]
+    alike = {"shows": f"the same without graphs; {reduced}", "options": {"enforce_eager": True}}
     return one, replace(one, name=f"{one.name}-eager", **alike)
 
 
@@ -364,6 +365,24 @@ SCENARIOS += (
             ("pipelines",),
             seconds=900,
             tolerance=0.3,
+        )
+    ),
+    *_and_eager(
+        Scenario(
+            "fish-speech",
+            "Fish Speech S2, talker and codec; deploy file greedy, on one device, fewer tokens; against "
+            "transformers and the release's codec",
+            "pipeline",
+            "pipelines.fish_speech",
+            (
+                Probe("speech", _SPOKEN[:1], check="payload"),
+                Probe("two at once", _SPOKEN, check="payload"),
+                Probe("streamed", _SPOKEN[:1], {"stream": True}, "payload"),
+                Probe("stops", (), check="stops"),
+            ),
+            ("pipelines",),
+            seconds=900,
+            tolerance=2 / 32768,
         )
     ),
     Scenario(
@@ -406,6 +425,7 @@ _WORDS = {
     "hunyuan-image3": ("hunyuan", "sampl"),
     "qwen-image": ("diffusion", "vae", "attn_backend"),
     "wan-ti2v": ("wan", "video"),
+    "fish-speech": ("fish", "dac_"),
     "qwen3-tts": ("tts", "codec", "decoder"),
     "qwen3-omni": ("thinker", "mrope", "code2wav"),
     "qwen2.5-omni": ("qwen2_5_omni", "token2wav"),

@@ -61,7 +61,8 @@ def make(maker: str, target: Path) -> Path:
 def _of_release(maker: str, folder: Path) -> Path:
     """A pipeline's checkpoint, made and answered by a process of its own; raises :class:`engine.Absent`."""
     module = importlib.import_module(f"{__name__}.{maker}")
-    importlib.import_module(f"{__name__}.{PIPELINES}parts").offered(module.ARCHITECTURE, module.DEPLOY)
+    parts = importlib.import_module(f"{__name__}.{PIPELINES}parts")
+    parts.offered(module.ARCHITECTURE, module.DEPLOY, getattr(module, "NEEDED", ""))
     asked = repr([one.probes for one in SCENARIOS if one.model == maker])
     made_of = (*map(importlib.metadata.version, _CLASSES), hashlib.sha256(asked.encode()).hexdigest()[:8])
     target = folder / "-".join((maker, *made_of))

@@ -79,11 +79,19 @@ def whole_tokenizer(
     (folder / "chat_template.jinja").write_text(chat, encoding="utf-8")
 
 
-def choose_words(folder: Path, name: str, head, answer: Callable, kept: Mapping | None = None) -> None:
-    """Weights of a few words in ``head`` with which answers differ and no rounding turns a choice.
+def choose_words(
+    folder: Path,
+    name: str,
+    head,
+    answer: Callable,
+    kept: Mapping | None = None,
+    words: slice = WORDS,
+) -> None:
+    """Weights of a few ``words`` in ``head`` with which answers differ and no rounding turns a choice.
 
-    ``answer`` is :func:`expect`'s, of a few tokens, but for the logits of each token as "logits". Keeps the
-    tokens and their log-probabilities. ``kept`` are weights of other words.
+    ``answer`` is :func:`expect`'s, of a few tokens, but for the logits of each token as "logits", and for
+    the "margins" of further choices. Keeps the tokens and their log-probabilities. ``kept`` are weights of
+    other words.
     """
     import torch
 
@@ -94,14 +102,15 @@ def choose_words(folder: Path, name: str, head, answer: Callable, kept: Mapping 
         found = answer(text, index, more)
         likely = found.pop("logits").float().log_softmax(-1).topk(2).values
         margins.extend((likely[:, 0] - likely[:, 1]).tolist())
+        margins.extend(found.pop("margins", ()))
         said[text, tuple(more.get("seen", ()))] = tuple(found["tokens"].tolist())
         return {"logprobs": likely[:, 0]} | found
 
     for seed in range(_SEEDS):
         random = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            words = head.weight.zero_()[WORDS]
-            words.copy_(torch.randn(words.shape, generator=random))
+            chosen = head.weight.zero_()[words]
+            chosen.copy_(torch.randn(chosen.shape, generator=random))
             for word, weights in (kept or {}).items():
                 head.weight[word] = weights
         margins.clear()
@@ -218,19 +227,24 @@ def expected(folder: Path, probe: Probe, index: int) -> dict:
     return {name.removeprefix(start): one for name, one in known.items() if name.startswith(start)}
 
 
-def offered(architecture: str, deploy: str) -> Path | None:
-    """The release's own file ``deploy``; raises :class:`Absent` without it, or without the architecture."""
+def offered(architecture: str, deploy: str, needed: str = "") -> Path | None:
+    """The release's own file ``deploy``.
+
+    Raises :class:`Absent` without it, without the architecture, or without the code at ``needed``.
+    """
     (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
     quoted = f'"{architecture}"'.encode()
     if not any(quoted in path.read_bytes() for path in Path(package).rglob("*.py")):
         raise Absent(f"vllm-omni knows no model {architecture}")
     if not deploy:
         return None
-    for folder in ("deploy", "model_executor/stage_configs"):
-        path = Path(package, folder, deploy)
-        if path.is_file():
-            return path
-    raise Absent(f"vllm-omni has no deploy file {deploy}")
+    folders = ("deploy", "model_executor/stage_configs")
+    path = next((one for folder in folders if (one := Path(package, folder, deploy)).is_file()), None)
+    if path is None:
+        raise Absent(f"vllm-omni has no deploy file {deploy}")
+    if not Path(package, needed).exists():
+        raise Absent(f"vllm-omni has no {needed}")
+    return path
 
 
 def reduce(deploy: dict, most: tuple[int, ...], share: tuple[float, ...]) -> None:
@@ -317,6 +331,23 @@ def spoken(choices: list[dict]) -> Output:
     steps = [step["logprob"] for step in choices[0]["logprobs"]["content"]]
     answer = {"answer": [samples.float()], "logprobs": [torch.tensor(steps)]}
     return Output(choices[0]["token_ids"], [], answer, finished=bool(samples.any()))
+
+
+def speak(running, prompt: tuple[int, ...], asked: Mapping, more: Mapping) -> Output:
+    """What is said of a text, as samples from -1 to 1; a streamed answer is raw, the other a WAV file.
+
+    ``asked`` is what the body has besides; ``more`` what the probe has, ``stream`` among it.
+    """
+    import torch
+
+    streamed = {"stream_format": "audio", "response_format": "pcm"} if more.get("stream") else {}
+    body = {"input": text(prompt), "response_format": "wav"} | asked | streamed | more
+    found = server.content(running, "/v1/audio/speech", body)
+    if not streamed:
+        with wave.open(io.BytesIO(found)) as file:
+            found = file.readframes(file.getnframes())
+    samples = torch.frombuffer(bytearray(found), dtype=torch.int16).float() / 32768
+    return Output([], [], {"answer": [samples]}, finished=bool(samples.any()))
 
 
 def messages(text: str, seen: tuple[str, ...]) -> list[dict]:

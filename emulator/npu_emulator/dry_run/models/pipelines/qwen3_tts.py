@@ -6,11 +6,9 @@ streamed, and have to be the same.
 
 from __future__ import annotations
 
-import io
-import wave
 from pathlib import Path
 
-from npu_emulator.dry_run import engine, server
+from npu_emulator.dry_run import engine
 from npu_emulator.dry_run.models.files import write_json
 from npu_emulator.dry_run.models.pipelines import parts
 
@@ -249,13 +247,5 @@ def _shapes() -> dict[str, tuple[int, ...]]:
 
 def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Output:
     """What is said of a text, as samples from -1 to 1; a streamed answer is raw, the other a WAV file."""
-    import torch
-
-    streamed = {"stream_format": "audio", "response_format": "pcm"} if more.get("stream") else {}
-    body = {"input": parts.text(prompt), "voice": "vivian", "language": "English", "max_new_tokens": _FRAMES}
-    found = server.content(running, "/v1/audio/speech", body | {"response_format": "wav"} | streamed | more)
-    if not streamed:
-        with wave.open(io.BytesIO(found)) as file:
-            found = file.readframes(file.getnframes())
-    samples = torch.frombuffer(bytearray(found), dtype=torch.int16).float() / 32768
-    return engine.Output([], [], {"answer": [samples]}, finished=bool(samples.any()))
+    asked = {"voice": "vivian", "language": "English", "max_new_tokens": _FRAMES}
+    return parts.speak(running, prompt, asked, more)
