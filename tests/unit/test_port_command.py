@@ -67,6 +67,8 @@ def test_a_hunk_comes_with_what_it_needs_and_its_imports(world: PortWorld) -> No
     assert "        self.downstream_cache = {}\n" in text
     assert undefined_names(text) == set()
     assert len(data["taken"]) == 3
+    assert "3 hunks taken, 2 as others need them" in data["summary"]
+    assert {one["group"]: one["needed_by"] for one in data["along"]}["ar.needs_payload"] == [hunk["id"]]
 
 
 @pytest.mark.parametrize("owner", ["self", "GPUARModelRunner", "cls"])

@@ -83,7 +83,7 @@ def device_scopes(world: World) -> tuple[Scope, ...]:
     """What the project's other files have for the device: functions and methods that are named for it, and
     all methods of a class that is."""
     device = world.side.project.device
-    if not world.of_omni or not device:
+    if not world.looks_beside or not device:
         return ()
     program, package = world.program, world.side.project.package
     audited = {file.path for file in world.files}
@@ -126,7 +126,7 @@ def functions_of(file: File) -> Iterator[Scope]:
 
 def users_of(world: World) -> Iterator[Scope]:
     """The functions of the project's other files that name a package of the audited ones."""
-    for file in _users(world) if world.of_omni else ():
+    for file in _users(world) if world.looks_beside else ():
         yield from functions_of(file)
 
 

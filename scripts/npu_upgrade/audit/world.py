@@ -94,6 +94,11 @@ class World:
     def of_omni(self) -> bool:
         return self.triple.omni is not None
 
+    @property
+    def looks_beside(self) -> bool:
+        """Whether what other files of the project have for the device is looked at, too."""
+        return self.of_omni
+
     @cached_property
     def plugin(self) -> str:
         """The package of the platform plugin: vllm_ascend, or the other one that is audited."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def _run(args: argparse.Namespace) -> Result:
     for name in done.taken if place and not args.out else ():
         ledger.set(name, PORTED)
     ledger.save()
-    result = _result(args, inputs, found, items, ledger, done, place)
+    result = _result(args, inputs, found, items, ledger, done, place, asked)
     return _keep_for_job(args, result, place)
 
 
@@ -198,6 +199,7 @@ def _result(
     ledger: Ledger,
     done: Applied,
     place: Place | None,
+    asked: Sequence[str],
 ) -> Result:
     gone = {*done.taken, *ledger.decided}
     left = [entry for entry in found.left if entry.hunk.id not in gone]
@@ -209,12 +211,16 @@ def _result(
     if place is not None:
         summary = f"{len(done.taken)} hunks taken, {len(done.refused)} refused; {summary}"
     by_id = {entry.hunk.id: entry for entry in found.left}
+    along = [name for name in done.taken if name not in asked]
+    if along:
+        summary = summary.replace(" hunks taken", f" hunks taken, {len(along)} as others need them", 1)
     data = {
         "versions": inputs.versions(),
         "since": {"spec": since and since.spec, "inferred": args.since == "auto", "steps": _steps(inputs)},
         "counts": {f"tier {tier}": sum(entry.tier == tier for entry in left) for tier in (1, 2, 3)}
         | {"ported": len(found.ported), "carried": len(found.carried), "upstream": len(upstream)},
         "taken": done.taken,
+        "along": [_along(by_id[name], done, by_id) for name in along],
         "ported": {name: by_id[name].hunk.group for name in done.taken},
         "refused": [
             {"id": name, "reason": reason, "text": by_id[name].hunk.text}
@@ -231,6 +237,13 @@ def _result(
     verdict = Verdict.FAIL if done.refused else Verdict.PASS
     text = survey_text(left, upstream, done)
     return Result(verdict, summary, data, text, _next(args, top, place), brief_data(data))
+
+
+def _along(entry: Ranked, done: Applied, by_id: Mapping[str, Ranked]) -> dict[str, Any]:
+    """A hunk that nobody asked for: which of those taken need it, and why it is not of the first tier."""
+    name = entry.hunk.id
+    needed_by = [one for one in done.taken if name in by_id[one].needs.hunks]
+    return {"id": name, "group": entry.hunk.group, "needed_by": needed_by, "reasons": entry.reasons}
 
 
 def _steps(inputs: Inputs) -> list[dict[str, Any]]:

@@ -44,6 +44,10 @@ def brief_data(data: Mapping[str, Any]) -> dict[str, Any]:
             first.setdefault(one["group"], []).append(f"{one['id']} ({one['lines']} lines)")
     rows = [f"{group}: {', '.join(ids)}" for group, ids in first.items()]
     shown = {"taken": _grouped(data["ported"]), "imports": data["imports"], "first_tier": rows[:_MOST]}
+    shown["along"] = [
+        f"{one['group']} ({one['id']}), needed by {', '.join(one['needed_by'])}: {'; '.join(one['reasons'])}"
+        for one in data["along"]
+    ]
     shown["refused"] = [f"{one['id']}: {one['reason']}" for one in data["refused"]]
     shown["more"] = sum(map(len, list(first.values())[_MOST:]))
     return {name: value for name, value in shown.items() if value}

@@ -17,6 +17,7 @@ from npu_upgrade.code.names import undefined_names
 from npu_upgrade.code.statements import END, Statement, split_statements, statements_of
 from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import json_text, sha256, write_together
@@ -86,8 +87,9 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
         and not problems
         and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}
     ):
-        _look_for_gone(job, root, plan)
-        _ask_about_edits(job, root, plan)
+        with no_collector(last=True):
+            _look_for_gone(job, root, plan)
+            _ask_about_edits(job, root, plan)
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)
     verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS

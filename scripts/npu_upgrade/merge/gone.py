@@ -36,6 +36,10 @@ class _Runners(World):
 
     paths: frozenset[str] = field(default=frozenset(), kw_only=True)
 
+    @property
+    def looks_beside(self) -> bool:
+        return False
+
     @cached_property
     def worker_files(self) -> list[File]:
         return [file for path in sorted(self.paths) if (file := self.program.file(path))]
