@@ -283,7 +283,13 @@ def _said(text: str) -> tuple[int, ...]:
     return tuple(map(ord, text))
 
 
-_SPOKEN = (_said("Good morning, here is the weather."), _said("Seven."))
+_LINES = (_said("Good morning, here is the weather."), _said("Seven."))
+_SPOKEN = (
+    Probe("speech", _LINES[:1], check="payload"),
+    Probe("two at once", _LINES, check="payload"),
+    Probe("streamed", _LINES[:1], {"stream": True}, "payload"),
+    Probe("stops", (), check="stops"),
+)
 SCENARIOS += (
     Scenario(
         "qwen-image",
@@ -314,12 +320,7 @@ SCENARIOS += (
         "Qwen3-TTS, text to speech; deploy file made greedy, fewer tokens; together, streamed, alone alike",
         "pipeline",
         "pipelines.qwen3_tts",
-        (
-            Probe("speech", _SPOKEN[:1], check="payload"),
-            Probe("two at once", _SPOKEN, check="payload"),
-            Probe("streamed", _SPOKEN[:1], {"stream": True}, "payload"),
-            Probe("stops", (), check="stops"),
-        ),
+        _SPOKEN,
         ("pipelines",),
         seconds=900,
     ),
@@ -374,12 +375,7 @@ SCENARIOS += (
             "transformers and the release's codec",
             "pipeline",
             "pipelines.fish_speech",
-            (
-                Probe("speech", _SPOKEN[:1], check="payload"),
-                Probe("two at once", _SPOKEN, check="payload"),
-                Probe("streamed", _SPOKEN[:1], {"stream": True}, "payload"),
-                Probe("stops", (), check="stops"),
-            ),
+            _SPOKEN,
             ("pipelines",),
             seconds=900,
             tolerance=2 / 32768,
