@@ -28,7 +28,6 @@ _TOKENS = 8  # of an answer; the last one's further codes are never asked for
 _VOCABULARY, _HIDDEN, _CODES, _GROUPS, _BASE = 155776, 64, 4096, 10, 1000000
 _CODE, _CERTAIN, _AWAY = 100, 1e5, 0.5
 _NEAR = 20.0  # a code's margin in units of a token's
-_ROLES = {"user": 872, "system": 8948, "assistant": 77091}
 _SPECIAL = {
     "<|endoftext|>": 151643,
     "<|im_start|>": 151644,
@@ -58,7 +57,7 @@ def make(folder: Path) -> None:
 
     _let_import_alone()
     kept = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    parts.whole_tokenizer(folder, _VOCABULARY, _ROLES, _SPECIAL, kept, "{{ messages[0]['content'] }}")
+    parts.whole_tokenizer(folder, _VOCABULARY, parts.QWEN_ROLES, _SPECIAL, kept, "{{ messages[0]['content'] }}")
     codec = _codec(folder / "codec.pth")
     talker = _Talker()
     spoken: dict[tuple, dict] = {}
