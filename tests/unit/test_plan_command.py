@@ -158,7 +158,7 @@ def test_from_merge_to_one_signed_off_commit(world: World) -> None:
     resolve(world.omni / BASE, ANSWER)
     assert upgrade("deliver", "--repo", str(world.omni))[0] == 2  # no evidence for this content
     assert upgrade("plan")[0] == 0
-    assert "audit" in upgrade("deliver", "--repo", str(world.omni))[1]["try"]
+    assert "gate audit" in upgrade("deliver", "--repo", str(world.omni))[1]["error"]
     code, data, _ = audit(world)
     assert (code, "upgrade.py port" in data["next"]) == (0, True), data
     code, data, _ = upgrade("deliver", "--repo", str(world.omni))

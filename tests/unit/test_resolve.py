@@ -883,7 +883,14 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
     assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.run: the codec needs it"]
     path.write_text(path.read_text() + "\n")
     upgrade("plan")
-    assert [one["state"] for one in load_plan(job).items if one["kind"] == "edited"] in ([], ["done"])
+    assert [one["state"] for one in load_plan(job).items if one["kind"] == "edited"] == ["done"]
+    assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.run: the codec needs it"]
+    text = path.read_text()
+    path.write_text(text.replace("        self.own(logits)\n", ""))
+    upgrade("plan")
+    assert _by_hand(job, load_plan(job)) == []
+    path.write_text(text)
+    upgrade("plan")
     assert not str((upgrade("next")[1].get("ask") or {}).get("id")).startswith("edited-")
 
 

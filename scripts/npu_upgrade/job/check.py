@@ -249,7 +249,12 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
             id_ = item_id(EDITED, f"{path}: {name}")
             title = f"{path}: {name}: was written by hand since the merge; say why"
             found[id_] = Item(id_, EDITED, title, "\n".join(lines), path).as_json()
-    plan["items"] = [one for one in plan["items"] if one["kind"] != EDITED or one["id"] in found]
+    # what was answered stays as long as the method is of one's own hand: the commit says why
+    still = {item_id(EDITED, f"{path}: {name}") for path, name in own}
+    told_why = {one["id"] for one in plan["items"] if one["state"] == "done"} & still
+    plan["items"] = [
+        one for one in plan["items"] if one["kind"] != EDITED or one["id"] in found.keys() | told_why
+    ]
     plan["items"] += [one for key, one in found.items() if key not in {one["id"] for one in plan["items"]}]
 
 
