@@ -56,8 +56,8 @@ def make(folder: Path) -> None:
     from safetensors.torch import save_file
 
     _let_import_alone()
-    kept = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    parts.whole_tokenizer(folder, _VOCABULARY, parts.QWEN_ROLES, _SPECIAL, kept, "{{ messages[0]['content'] }}")
+    kept, chat = {"tokenizer_class": "PreTrainedTokenizerFast"}, "{{ messages[0]['content'] }}"
+    parts.whole_tokenizer(folder, _VOCABULARY, parts.QWEN_ROLES, _SPECIAL, kept, chat)
     codec = _codec(folder / "codec.pth")
     talker = _Talker()
     spoken: dict[tuple, dict] = {}
