@@ -513,9 +513,14 @@ def test_what_another_run_shows_first_is_taken_while_it_goes_on(machine, upgrade
 
 def test_who_waits_for_the_rest_waits_for_its_end(machine, upgrade, run, monkeypatch):
     run()
+    said: list[str] = []
+    monkeypatch.setattr(emulate, "say", said.append)
     other = Other(upgrade, monkeypatch)
+    lines = ["[   0.1s] waiting for another run of this job", "[  17.0s]   eager-talker   14.0 s", "{"]
+    (upgrade.job.folder / "progress.log").write_text("\n".join(lines))
     assert run("--rest")[1]["pending"] == []
     assert other.looks == 2
+    assert any(one.endswith("; it said: [  17.0s]   eager-talker   14.0 s") for one in said), said
 
 
 def test_what_is_needed_is_evidence_before_the_rest_runs(machine, upgrade, run, monkeypatch):

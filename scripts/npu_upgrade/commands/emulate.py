@@ -67,6 +67,7 @@ _AUTO = ["needed"]
 _MOST = 6
 _LOOK_AGAIN = 5  # seconds between two looks at the run that is waited for
 _TOLD_AGAIN = 3  # looks between two lines of progress
+_PROGRESS = "progress.log"  # of a run in the background
 _BEHIND = "NPU_UPGRADE_BEHIND"  # set in a run that nobody waits for
 
 
@@ -131,7 +132,7 @@ def run(args: argparse.Namespace) -> Result:
 
 def _in_background(job: Job | None) -> Result:
     """The same command without the option, in a session of its own, behind all that somebody waits for."""
-    log = _folder(None) / "progress.log"
+    log = job.folder / _PROGRESS if job else _folder(None) / _PROGRESS
     command = [sys.executable, *(word for word in sys.argv if word != "--background")]
     with open(log, "wb") as out:
         process = subprocess.Popen(
@@ -190,9 +191,19 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
             return
         if looks % _TOLD_AGAIN == 0:
             waited = f" ({looks * _LOOK_AGAIN} s)" if looks else ", until it has shown what the change needs"
-            say(f"waiting for another run of this job{waited}")
+            say(f"waiting for another run of this job{waited}{_newest_line(gate.job)}")
         looks += 1
         sleep(_LOOK_AGAIN)
+
+
+def _newest_line(job: Job) -> str:
+    """What the run in the background said last, as far as there is one."""
+    try:
+        lines = (job.folder / _PROGRESS).read_text("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.startswith("[") and "waiting for" not in line]
+    return f"; it said: {said[-1]}" if said else ""
 
 
 def _found_by_another(gate: GateJob) -> Result:

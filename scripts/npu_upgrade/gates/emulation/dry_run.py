@@ -83,7 +83,7 @@ def run(
 
     def judged(outcome: Outcome) -> bool:
         if outcome.state not in (PASS, ABSENT):
-            say(f"    {outcome.name} {outcome.state} (before it is compared): {cut(outcome.why, _WHY)}")
+            say(f"note: {outcome.name} {outcome.state}, not compared yet: {cut(outcome.why, _WHY)}")
         if not go_on(outcome):
             stopped.append(outcome)
         return not stopped
