@@ -247,7 +247,10 @@ def test_what_is_edited_beside_the_merged_files_is_delivered_and_judged(upgrade,
 def test_other_edits_are_named_and_included_on_demand(upgrade, deliver, refused) -> None:
     write(upgrade.repo, OTHER, "MINE = 1\n")
     assert deliver("--dry-run")[1]["left"] == [OTHER]
-    assert deliver("--dry-run", "--include", OTHER)[0] == 2
+    code, said = deliver("--dry-run", "--include", OTHER)
+    assert code == 2
+    assert f"--include {OTHER}, which keeps what it includes" in said["try"]
+    assert "next --run" in said["try"]
     assert not load_plan(upgrade.job).further
     assert "gate plan judged other contents" in refused("--include", OTHER)
     assert "no file nowhere.py" in refused("--include", "nowhere.py")
