@@ -8,8 +8,9 @@ import pytest
 from bench import emulator_defects, emulator_pairs
 from bench.emulator import STAGES, _short
 from bench.emulator_defects import AT_ONCE, Defect, figures_of, reached, run_defects
-from bench.emulator_pairs import ALONE, MATCHED, Known, Pair, load_known
+from bench.emulator_pairs import ALONE, Known, Pair, load_known
 from bench.emulator_upgrades import load_upgrades
+from bench.pipelines import PAIRS
 from bench.shared import Run
 from npu_upgrade.gates.emulation.catalogue import scenarios
 from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, PASS, Outcome
@@ -50,7 +51,7 @@ def test_a_whole_pair_passes_or_has_a_recorded_fix() -> None:
 
 def test_the_recorded_defects_name_what_there_is() -> None:
     names, upgrades = {one.name for one in scenarios()}, {one.id for one in load_upgrades()}
-    pairs = {(pair.omni, pair.ascend) for pair in [*MATCHED, *ALONE]}
+    pairs = {(pair.omni, pair.ascend) for pair in [*PAIRS, *ALONE]}
     for known in load_known():
         assert (known.omni, known.ascend) in pairs
         assert known.scenario in {None, *names}
