@@ -336,8 +336,10 @@ _ASKED_OMNI = (
 _OMNI = "fewer tokens, no profiling of pictures and sounds; against transformers"
 
 
-def _and_eager(one: Scenario) -> tuple[Scenario, Scenario]:
-    reduced = one.shows.rpartition("on one device, ")[2]
+_FISH = "fewer tokens; against transformers and the release's codec"
+
+
+def _and_eager(one: Scenario, reduced: str) -> tuple[Scenario, Scenario]:
     alike = {"shows": f"the same without graphs; {reduced}", "options": {"enforce_eager": True}}
     return one, replace(one, name=f"{one.name}-eager", **alike)
 
@@ -353,7 +355,8 @@ SCENARIOS += (
             ("pipelines",),
             seconds=900,
             tolerance=0.3,  # of log-probabilities in bfloat16; samples are whole numbers
-        )
+        ),
+        _OMNI,
     ),
     *_and_eager(
         Scenario(
@@ -366,20 +369,21 @@ SCENARIOS += (
             ("pipelines",),
             seconds=900,
             tolerance=0.3,
-        )
+        ),
+        _OMNI,
     ),
     *_and_eager(
         Scenario(
             "fish-speech",
-            "Fish Speech S2, talker and codec; deploy file greedy, on one device, fewer tokens; against "
-            "transformers and the release's codec",
+            f"Fish Speech S2, talker and codec; deploy file greedy, on one device, {_FISH}",
             "pipeline",
             "pipelines.fish_speech",
             _SPOKEN,
             ("pipelines",),
             seconds=900,
             tolerance=2 / 32768,
-        )
+        ),
+        _FISH,
     ),
     Scenario(
         "minicpm-o",

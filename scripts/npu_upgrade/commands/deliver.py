@@ -20,7 +20,6 @@ from npu_upgrade.delivery.place import is_signed
 from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.upgrade import carry_out, include, prepare, request
 from npu_upgrade.ground.command import Command, answered, current, upgrade
-from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import port_survey
@@ -64,14 +63,8 @@ def run(args: argparse.Namespace) -> Result:
     if args.include:
         include(job, args.repo, args.include, keep=not args.dry_run)
     _list_gains(job)
-    try:
-        delivery = prepare(job, args.repo, args.title)
-    except BadInput as error:
-        if args.include and args.dry_run:
-            error.try_ = (
-                f"{for_real().short}, which keeps what it includes, also where it refuses; {error.try_}"
-            )
-        raise
+    keeping = for_real() if args.include and args.dry_run else None
+    delivery = prepare(job, args.repo, args.title, keeping)
     data = {"job": job.id, "tree": delivery.subject.tree}
     if args.dry_run:
         return planned(delivery, data)

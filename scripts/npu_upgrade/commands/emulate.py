@@ -134,7 +134,11 @@ def _in_background(job: Job | None) -> Result:
     """The same command without the option, in a session of its own, behind all that somebody waits for."""
     log = job.folder / _PROGRESS if job else _folder(None) / _PROGRESS
     command = [sys.executable, *(word for word in sys.argv if word != "--background")]
-    with open(log, "wb") as out:
+    if job:
+        with locks.alone_now(job.folder / "emulate") as alone:
+            if alone:  # else another run still writes there
+                log.unlink(missing_ok=True)
+    with open(log, "ab") as out:
         process = subprocess.Popen(
             command,
             env=os.environ | {_BEHIND: "1"},

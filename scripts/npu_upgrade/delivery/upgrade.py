@@ -18,14 +18,14 @@ from npu_upgrade.evidence.chain import Record, finished
 from npu_upgrade.evidence.pins import check_pins, short_pin
 from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.evidence.subject import Subject, check_path
-from npu_upgrade.ground.command import upgrade
+from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.ask import PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders, untracked
 from npu_upgrade.job.check import EDITED
-from npu_upgrade.job.job import NEIGHBOUR, RULING, SYNC, Job, naming
+from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming, ruling
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.upgrade import not_for
 from npu_upgrade.job.validation import Validation, validate
@@ -33,9 +33,10 @@ from npu_upgrade.job.validation import Validation, validate
 TAGS = ("NPU", "Misc")  # of the commit's title: the first that the project has
 
 
-def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
+def prepare(job: Job, repo: Path, title: str | None, keeping: Command | None = None) -> Delivery:
     """Check the checkout, the files and the evidence, and write the message; changes nothing.
 
+    ``keeping`` is the command that remembers further files, where this one only looks at them.
     Raises :class:`BadInput` for the first thing that stands in the way.
     """
     plan = load_plan(job, repo)
@@ -59,7 +60,7 @@ def prepare(job: Job, repo: Path, title: str | None) -> Delivery:
     subject = plan.subject(root)
     check_contents(root, changed)
     check_kept(place.checkout, place.base, changed)
-    standing = _check_evidence(job, plan, subject)
+    standing = _check_evidence(job, plan, subject, keeping)
     ran = validate(job, plan, subject, job.records(), root)
     ascend = plan.versions.get("ascend") or {}
     about = f"Upgrade to {job.upstream} {ascend.get('version') or short_pin(ascend)}"
@@ -130,7 +131,7 @@ def request(job: Job, delivery: Delivery) -> str:
     return publish.request(delivery.place, delivery.text, f"{tested}\n\n{delivery.said}", facing)
 
 
-def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
+def _check_evidence(job: Job, plan: Plan, subject: Subject, keeping: Command | None) -> list[Record]:
     """The standing records for this content: a ``plan`` PASS and an ``audit`` are among them, and no FAIL."""
     records = job.records()
     finished(job.ledger())
@@ -143,7 +144,7 @@ def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
                 f"gate {one.gate} ({one.label}) {ended} for exactly these files: {one.summary}",
                 expected="no gate whose newest verdict is FAIL, and a PASS of gate plan",
                 try_="correct what it names and run it again"
-                + (f"; {RULING}" if (one.gate, one.label) == ("emulate", DRY_RUN) else ""),
+                + (f"; {ruling()}" if (one.gate, one.label) == ("emulate", DRY_RUN) else ""),
             )
     for gate in ("plan",) if not_for(job, "audit") else ("plan", "audit"):
         known = [record for record in records if (record.gate, record.label) == (gate, "static")]
@@ -151,7 +152,12 @@ def _check_evidence(job: Job, plan: Plan, subject: Subject) -> list[Record]:
             raise BadInput(
                 f"gate {gate} {'judged other contents of these files' if known else 'has no evidence'}",
                 expected=f"gate {gate} (static) for the files as they are now",
-                try_=f"{upgrade('next', '--run', *naming(job)).short}, then deliver",
+                try_=(
+                    f"{keeping.short}, which keeps what it includes, also where it refuses; "
+                    if keeping
+                    else ""
+                )
+                + f"{upgrade('next', '--run', *naming(job)).short}, then deliver",
             )
     if plan.conflicts_open:
         raise BadInput(

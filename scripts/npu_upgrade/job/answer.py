@@ -24,7 +24,7 @@ from npu_upgrade.job.answer_edits import class_for, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
 from npu_upgrade.job.check import before_merge, downstream, remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, indented, marked_text, without
-from npu_upgrade.job.job import RULING, Job
+from npu_upgrade.job.job import Job, ruling
 from npu_upgrade.job.journal import Answer, Journal, Undo
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.port_ledger import BY_HAND, OPEN, WAIVED
@@ -119,7 +119,7 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
         return Answered(None, [f"{what}; write it first, or --leave or --waive it"])
     if ask.stage == FINDING and how == "accept" and not _corrected(job, ask):
         waivable = any(one[0] == "--waive" for one in ask.how)
-        other = "--waive it" if waivable else f"stop and report it; {RULING}"
+        other = "--waive it" if waivable else f"stop and report it; {ruling()}"
         return Answered(None, [f"nothing was corrected since it was found: correct it, or {other}"])
     if ask.finding and how == "waive":
         _waive_finding(job, ask.finding, note, until or _next_minor(job))

@@ -277,8 +277,13 @@ def closed_by_edit(job: Job, plan: Plan, id_: str) -> bool:
     if job.journal.answer(id_):
         return False
     failed = failed_last(job.records(), "emulate")
-    runs = {f"emulate-{run.replace(' ', '-')}" for run in failed.data.get("failing", [])} if failed else ()
-    return id_ in runs or any(one["id"] == id_ and one["state"] == "done" for one in plan.items)
+    runs = failed.data.get("failing", []) if failed else []
+    ids = {_run_id(*run.partition(" ")[::2]) for run in runs}
+    return id_ in ids or any(one["id"] == id_ and one["state"] == "done" for one in plan.items)
+
+
+def _run_id(tier: str | None, scenario: str | None) -> str:
+    return "-".join(filter(None, ("emulate", tier, scenario)))
 
 
 def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
@@ -290,7 +295,7 @@ def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> 
     answered = {entry.id for entry in answers if entry.evidence == newest.id}
     told = set[tuple[str, str]]()
     for run in read_object(job.store.runs / str(newest.run) / RESULT).get("runs", []):
-        name = "-".join(filter(None, ("emulate", run.get("tier"), run.get("scenario"))))
+        name = _run_id(run.get("tier"), run.get("scenario"))
         if run.get("state") != "FAIL" or name in answered:
             continue
         reason = str(run.get("why")), str(run.get("where"))

@@ -35,15 +35,18 @@ from npu_upgrade.lineage.project import KNOWN, distribution
 SCHEMA = "npu-upgrade/job/2"
 STAGES = ("merge", "plan", "audit", "emulate", "deliver")
 SYNC, SAFE, ALL = SCOPES = ("sync", "safe", "all")
-RULING = (
-    "that a run which fails is wrong itself is for a person to say: "
-    "upgrade.py next --skip emulate --note WHY lets it pass, and the commit tells"
-)
 NEIGHBOUR = "emulate-neighbour"  # the gate of an emulated run on another target than the job's
 FIND_OR_START = (
     "--workspace DIR, the checkout that merge --apply wrote to or the folder merge --out was run in; "
     "or start one: upgrade.py discover, then upgrade.py merge with the two versions it names"
 )
+
+
+def ruling() -> str:
+    """What to do about a run that fails and seems to be wrong itself, for a refusal."""
+    letting_pass = called.upgrade("next", "--skip", "emulate", "--note", "WHY").short
+    said = "that a run which fails is wrong itself is for a person to say"
+    return f"{said}: {letting_pass} lets it pass, and the commit tells"
 
 
 class Source(Struct, frozen=True):

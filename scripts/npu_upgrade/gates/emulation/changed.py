@@ -9,10 +9,11 @@ import ast
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.code.signatures import Function
+from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree
@@ -35,15 +36,30 @@ class Coverage:
         }
 
 
+class SideFiles(NamedTuple):
+    """The NPU side's files, those of them with runners and workers, and the files of their base."""
+
+    all: list[str]
+    runners: list[str]
+    upstream: list[str]
+
+
+@held
+def side_files(triple: Triple) -> SideFiles:
+    """The files of a triple's NPU side, by their path in the tree."""
+    side = Downstream.within(Program(triple.trees()))
+    return SideFiles(side.paths, side.runner_files, side.upstream_files)
+
+
 def watched(triple: Triple) -> list[str]:
     """The files whose execution is recorded, by their path in the tree: the NPU side, and its base."""
-    side = Downstream.within(Program(triple.trees()))
-    return side.paths + side.upstream_files if triple.omni else side.runner_files
+    files = side_files(triple)
+    return files.all + files.upstream if triple.omni else files.runners
 
 
 def imported(triple: Triple) -> list[str]:
     """The files of vllm-omni's workers, which the import tier imports."""
-    return Downstream.within(Program(triple.trees())).runner_files if triple.omni else []
+    return side_files(triple).runners if triple.omni else []
 
 
 def coverage(new: Triple, old: Triple | None, executed: Mapping[str, Iterable[int]]) -> list[Coverage]:

@@ -9,10 +9,15 @@ from typing import Any
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen
-from npu_upgrade.gates.emulation.changed import called_names, changed_functions, named, text_of, watched
+from npu_upgrade.gates.emulation.changed import (
+    called_names,
+    changed_functions,
+    named,
+    side_files,
+    text_of,
+    watched,
+)
 from npu_upgrade.gates.emulation.dry_run import Wanted
-from npu_upgrade.lineage.downstream import Downstream
-from npu_upgrade.program.program import Program
 
 LONG = "pipelines"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
@@ -158,11 +163,11 @@ def _changed(new: Triple, old: Triple, paths: Iterable[str]) -> tuple[set[str], 
 
 def _upon_changed(new: Triple, old: Triple) -> set[str]:
     """The workers' functions that call what changed in their base."""
-    side = Downstream.within(Program(new.trees()))
+    files = side_files(new)
     changed: set[str] = set()
-    for path in side.upstream_files:
+    for path in files.upstream:
         if before := text_of(old, path):
             functions = changed_functions(before, text_of(new, path))
             changed |= {name.rpartition(".")[2] for name in functions if not name.endswith("__")}
-    functions = (one for path in side.runner_files for one in called_names(text_of(new, path)))
+    functions = (one for path in files.runners for one in called_names(text_of(new, path)))
     return {name for name, called in functions if called & changed}
