@@ -403,8 +403,9 @@ _DESCRIBED = (_said("a cat"), _said("what is red?"), _said("a red house"))
 SCENARIOS += (
     Scenario(
         "hunyuan-image3",
-        "HunyuanImage3's AR stage, a description to a recaption and a picture's shape, a question to text; "
-        "deploy file on one device, two requests at a time, fewer tokens, no pictures in, so none profiled; "
+        "HunyuanImage3's AR stage, a description to a recaption and a picture's shape, a question to text "
+        "(to a picture where no request says what it asks); deploy file on one device, two requests at a "
+        "time, fewer tokens, no pictures in, so none profiled; "
         "the configuration's class is ours; against transformers' HunYuanMoEV1 with the stage's rules",
         "pipeline",
         "pipelines.hunyuan_image3",

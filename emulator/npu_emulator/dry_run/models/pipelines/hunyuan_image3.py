@@ -1,13 +1,16 @@
 """HunyuanImage3's AR stage: it thinks, words a picture's description anew and chooses the picture's shape.
 
 The model samples for itself: after </think>, </recaption>, a size and a shape it forces what comes next, and
-a question's answer may have no words of pictures. Tokens and log-probabilities are held against transformers'
-HunYuanMoEV1 with these rules, on the CPU in bfloat16. What sees pictures is there, and nothing asks it. The
-class of the configuration is ours, as remote code.
+a question's answer may have no words of pictures. A release that is not told by a request what is asked
+answers all as this stage is deployed, for a picture. Tokens and log-probabilities are held against
+transformers' HunYuanMoEV1 with these rules, on the CPU in bfloat16. What sees pictures is there, and nothing
+asks it. The class of the configuration is ours, as remote code.
 """
 
 from __future__ import annotations
 
+import importlib.util
+from functools import cache
 from pathlib import Path
 
 from npu_emulator.dry_run import engine, server
@@ -19,6 +22,7 @@ OPTIONS = ("--trust-remote-code",)
 DEPLOY = "hunyuan_image3_ar.yaml"
 WORKERS = ("ar",)
 WITHOUT_NPU = False  # vllm-omni's classes need its platform
+_MODE = "ar_task_mode"  # of a request, in releases that read it
 _TOKENS, _WORDS = 16, 5  # of an answer, at most: for a picture, to a question
 _VOCABULARY, _SIZE, _HEAD, _LAYERS, _EXPERTS = 130112, 64, 128, 2, 4
 _HEADS, _GROUPS, _INNER, _SIGHT = 4, 2, 64, 32
@@ -243,8 +247,16 @@ def _steered(model) -> dict:
 
 
 def _asks(text: str) -> bool:
-    """Whether the text is a question, not a description of a picture."""
-    return text.endswith("?")
+    """Whether the text is answered as a question, not as a description of a picture."""
+    return text.endswith("?") and _told_by_requests()
+
+
+@cache
+def _told_by_requests() -> bool:
+    """Whether the release's model reads from a request what is asked."""
+    (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
+    code = Path(package, "model_executor/models/hunyuan_image3/hunyuan_image3.py")
+    return _MODE in code.read_text(encoding="utf-8")
 
 
 def _renamed(model) -> dict:
@@ -314,7 +326,7 @@ def ask(running, prompt: tuple[int, ...], index: int, more: dict) -> engine.Outp
     if _asks(text):  # the server marks what asks for no picture
         wanted |= {"max_tokens": _WORDS, "ignore_eos": True}
     else:
-        wanted |= {"max_tokens": _TOKENS, "extra_args": {"ar_task_mode": "generation"}}
+        wanted |= {"max_tokens": _TOKENS, "extra_args": {_MODE: "generation"}}
     body = {
         "messages": [{"role": "user", "content": text}],
         "return_token_ids": True,
