@@ -20,7 +20,7 @@ from npu_upgrade.delivery.upgrade import carry_out, prepare
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.job import open_job
-from npu_upgrade.job.journal import Attempt
+from npu_upgrade.job.journal import Answer, Attempt
 from npu_upgrade.job.upgrade import walk
 
 
@@ -366,3 +366,14 @@ def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade,
     assert snapshot(upgrade.repo) == before
     stages = {stage.name: stage for stage in walk(open_job(upgrade.workspace)).stages}
     assert (stages["deliver"].state, stages["deliver"].command.argv) == ("interrupted", argv)
+
+
+@pytest.mark.parametrize(("how", "taken"), [("accept", True), ("waive", False)])
+def test_a_file_is_taken_that_an_answer_says_was_corrected(upgrade: Upgrade, deliver, how, taken) -> None:
+    write(upgrade.repo, OTHER, "NAME = 'corrected by hand'\n")
+    answer = {"stage": "finding", "path": OTHER, "note": "it asked for a class that is gone"}
+    upgrade.job.journal.add(Answer, id="imports-0123456789", how=how, **answer)
+    upgrade.record_all()
+    assert deliver()[0] == 0
+    changed = git(upgrade.repo, "show", "--name-only", "--format=", "HEAD").split()
+    assert (OTHER in changed) is taken

@@ -27,7 +27,9 @@ from npu_upgrade.job.stops import find_stop
 from npu_upgrade.job.upgrade import walk
 from npu_upgrade.sources.tree import SourceTree
 
-AR, GENERATION, TALKER = (SimpleNamespace(name=name) for name in ("ar", "generation", "talker"))
+AR, GENERATION, TALKER = (
+    SimpleNamespace(name=name, tiers=("eager", "graph")) for name in ("ar", "generation", "talker")
+)
 NEEDED = [("eager", AR), ("eager", GENERATION), ("graph", AR)]
 PENDING = [("eager", TALKER), ("graph", TALKER)]
 
@@ -195,7 +197,9 @@ def test_the_question_about_a_failure_names_its_log_and_no_place_that_nobody_kno
     found = (ask for stage in walk(upgrade.job).stages for ask in stage.asks)
     asked = next(one for one in found if one.id == "emulate-eager-generation")
     log = upgrade.job.store.runs / str(record.run) / "eager-generation.log"
-    assert asked.texts["text"].split("\n") == ["two at once: another answer", f"log: {log}"]
+    said = asked.texts["text"].split("\n")
+    assert said[:-1] == ["two at once: another answer", f"log: {log}"]
+    assert "next --skip emulate" in said[-1]
 
 
 def test_every_failure_with_a_reason_of_its_own_is_asked_about(machine, upgrade, run):
@@ -267,6 +271,18 @@ def test_a_failure_of_the_old_pair_too_stops_nothing(machine, upgrade, run):
     code, result = run()
     assert (code, result["tiers"]["eager"]) == (0, "LAG")
     assert "graph ar" in machine.played
+
+
+def test_with_graphs_the_failure_counts_that_the_old_pair_has_without_them(machine, upgrade, run):
+    machine.fails = {"graph ar": "KeyError: 12"}
+    without = Outcome("eager", "ar", "FAIL", "KeyError: 7")
+    machine.old = {"graph ar": Outcome("graph", "ar", "FAIL", "no capture"), "eager ar": without}
+    code, result = run()
+    assert (code, result["tiers"]["graph"]) == (0, "LAG")
+    machine.old["eager ar"] = Outcome("eager", "ar", "PASS")
+    code, result = run()
+    assert (code, result["tiers"]["graph"]) == (1, "FAIL")
+    assert "no capture" in result["runs"][-1]["why"]
 
 
 @pytest.mark.parametrize(

@@ -727,6 +727,10 @@ def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
         assert said.endswith("upgrade.py port --apply port-1")
     elif taken:
         assert data["next"].endswith("port --top")
+        removed = {"hunks": hunks, "ported": {"port-1": "base.run"}}
+        (job.folder / "port.json").write_text(json.dumps(removed))
+        assert upgrade("next")[1]["stage"] == "audit"
+        (job.folder / "port.json").write_text(json.dumps({"hunks": hunks}))
         job.journal.add(Answer, id="port-1", how="leave", note="not on NPU", stage="port")
         assert upgrade("next")[1]["stage"] == "audit"
     else:

@@ -1,9 +1,10 @@
 """Deliver an upgrade as one signed-off commit on the branch of merge --apply.
 
-The commit contains all edits in the folders of the merged files; --include adds other changed files, which
-the gates have to judge too. Delivery is refused when unreviewed files would get in, or when the evidence is
-missing, failed, or of other contents. The commit names each changed class with the NPU run that built it
-from exactly these files, or as pending. A second delivery of a job amends its own commit.
+The commit contains all edits in the folders of the merged files, and those that an answer speaks of;
+--include adds other changed files, which the gates have to judge too. Delivery is refused when unreviewed
+files would get in, or when the evidence is missing, failed, or of other contents. The commit names each
+changed class with the NPU run that built it from exactly these files, or as pending. A second delivery of a
+job amends its own commit.
 """
 
 from __future__ import annotations

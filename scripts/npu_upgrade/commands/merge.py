@@ -228,6 +228,7 @@ def _written(
         files |= {out / path: text for path, text in merged.files.items()}
     sides = {job.folder / "methods.json": json_text({"methods": _sides(merged)})}
     write_together(files | preimages | sides)
+    (job.folder / "port.json").unlink(missing_ok=True)  # it tells of the files of an earlier merge
     result = _result(plan, merged, out, job, repo, branch)
     if aside:
         result.data["moved_aside"] = aside

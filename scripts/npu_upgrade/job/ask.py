@@ -23,7 +23,7 @@ from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
-from npu_upgrade.job.job import ALL, SAFE, Job, naming
+from npu_upgrade.job.job import ALL, SAFE, Job, naming, ruling
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.port_ledger import Ledger
@@ -178,14 +178,22 @@ def _features(hunks: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def hunks_to_take(job: Job) -> list[str]:
-    """The hunks that were accepted, or that fit and were not answered otherwise, and are not taken yet."""
+    """The hunks that were accepted, or that fit and were not answered otherwise, and are not taken yet.
+
+    What was taken and is lacking again, an edit removed; only who names it takes it a second time.
+    """
     survey = port_survey(job)
-    refused = {one["id"] for one in survey.get("refused", [])}
-    tiers = {hunk["id"]: hunk["tier"] for hunk in survey.get("hunks", []) if hunk["id"] not in refused}
+    done = {one["id"] for one in survey.get("refused", [])} | {*hunks_removed(survey)}
+    tiers = {hunk["id"]: hunk["tier"] for hunk in survey.get("hunks", []) if hunk["id"] not in done}
     answers = {entry.id: entry.how for entry in job.journal.answers()}
     unasked = "accept" if job.scope == SAFE else ""
     wanted = {name: answers.get(name, unasked if tier == 1 else "") for name, tier in tiers.items()}
     return [name for name, how in wanted.items() if how == "accept"]
+
+
+def hunks_removed(survey: Mapping[str, Any]) -> list[str]:
+    """The hunks of a list that were taken for this job and are lacking again."""
+    return [hunk["id"] for hunk in survey.get("hunks", []) if hunk["id"] in survey.get("ported", {})]
 
 
 def port_survey(job: Job) -> dict[str, Any]:
@@ -305,6 +313,7 @@ def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> 
         at, log = run.get("where"), job.store.runs / str(newest.run) / f"{name.removeprefix('emulate-')}.log"
         lines = [str(run.get("why")), *([f"where: {at}"] if at else []), *map(str, run.get("traceback", []))]
         lines += [f"log: {log}"] if log.exists() else []
+        lines += [ruling()] if len(told) == 1 else []
         what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {run.get('why')}"
         how = ((*WITH, "--in", "ar" if at else "RUNNER"), CORRECTED)
         yield Ask(FINDING, name, what, texts={"text": "\n".join(lines)}, how=how, evidence=newest.id)

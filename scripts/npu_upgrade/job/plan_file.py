@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from npu_upgrade.evidence.subject import Subject, check_path, subject_of
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.kept import written
-from npu_upgrade.job.changes import base_of, edited
+from npu_upgrade.job.changes import base_of, changed_since, edited
 from npu_upgrade.job.job import Job
 from npu_upgrade.sources.checkout import open_checkout
 
@@ -88,11 +88,17 @@ def load_plan(job: Job, repo: Path | None = None) -> Plan:
 
 
 def _further(job: Job, repo: Path, files: Collection[str]) -> list[str]:
-    """What belongs to the upgrade beyond the merged files: edits in their folders, and what was included."""
+    """What belongs to the upgrade beyond the merged files.
+
+    It is the edits in their folders and those that an answer speaks of, and what was included.
+    """
     try:
         checkout = open_checkout(repo)
         folders = {str(Path(path).parent) for path in files} - {"."}
-        beside = edited(checkout, base_of(checkout, job.marker), folders)
+        base = base_of(checkout, job.marker)
+        beside = {*edited(checkout, base, folders), *job.included}
+        answered = {entry.path for entry in job.journal.answers() if entry.path and entry.how != "waive"}
+        beside |= {*changed_since(checkout, base, answered - beside - set(files))}
     except UpgradeError:  # whoever commits there is told why git cannot
         return []
-    return sorted({*beside, *job.included} - set(files))
+    return sorted(beside - set(files))

@@ -17,7 +17,18 @@ from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import sha256
-from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT, Ask, asks, hunks_to_take, port_survey
+from npu_upgrade.job.ask import (
+    CONFLICT,
+    FINDING,
+    ITEM,
+    LOOK,
+    PORT,
+    Ask,
+    asks,
+    hunks_removed,
+    hunks_to_take,
+    port_survey,
+)
 from npu_upgrade.job.job import NEIGHBOUR, SAFE, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk, brief
@@ -214,7 +225,11 @@ def _port(one: Upgrade) -> Stage:
         top = [hunk["id"] for hunk in survey.get("hunks", []) if hunk["tier"] == 1]
         chosen = ["--top"] if job.scope == SAFE and hunks == top else ["--apply", *hunks]
         return Stage(PORT, State.TODO, said, command.adding(*chosen))
-    return Stage(PORT, State.DONE, f"{job.scope}, as was chosen at the start")
+    said = f"{job.scope}, as was chosen at the start"
+    if removed := hunks_removed(survey):
+        taking = command.adding("--apply", *removed[:1]).short
+        said += f"; {len(removed)} that were taken and removed since stay out ({taking} takes one again)"
+    return Stage(PORT, State.DONE, said)
 
 
 def _questions(one: Upgrade, kind: str, what: str) -> Stage | None:

@@ -53,26 +53,36 @@ def rank(
 def keep_whole(found: dict[str, Ranked], npu: NpuSide) -> None:
     """What only parts that do not fit would use is none for the first tier: half of a feature is a defect.
 
-    A hunk stays where it, or another one that fits, uses a part of what it brings.
+    A hunk stays where it, or another one that fits, uses a part of what it brings. But all that speaks of
+    a local name that it brings has to fit: what is switched on here may be switched off there.
     """
-    users = {}
+    users, locally = {}, {}
     for id_, one in found.items():
-        if not _uses_itself(one.hunk, brought := _brought(one.hunk, npu)):
-            users[id_] = [
-                other
-                for other in found.values()
-                if other is not one and any(_speaks_of(name, other.hunk) for name in brought)
-            ]
+        brought = _brought(one.hunk, npu)
+        users[id_] = [] if _uses_itself(one.hunk, brought) else _users(one, brought, found)
+        locally[id_] = _users(one, {name for name in brought if name[0]}, found)
     lowered = True
     while lowered:
         lowered = False
-        for id_, using in users.items():
-            one, apart = found[id_], [user for user in using if user.tier > 1 and not user.held]
-            if one.tier == 1 and apart and len(apart) == len(using):
+        for id_, one in found.items():
+            apart = [user for user in users[id_] if _is_apart(user)]
+            apart = apart if len(apart) == len(users[id_]) else []
+            apart = apart or [user for user in locally[id_] if _is_apart(user)]
+            if one.tier == 1 and apart:
                 one.lower(2, f"half of a feature: {apart[0].hunk.id} is not of the first tier")
                 lowered = True
     _follow_needs(found)
     _wanted_methods(found, npu)
+
+
+def _users(one: Ranked, brought: set[tuple[str, str]], found: dict[str, Ranked]) -> list[Ranked]:
+    """The other hunks that speak of what one brings."""
+    others = (other for other in found.values() if other is not one)
+    return [other for other in others if any(_speaks_of(name, other.hunk) for name in brought)]
+
+
+def _is_apart(user: Ranked) -> bool:
+    return user.tier > 1 and not user.held
 
 
 def _uses_itself(hunk: Hunk, brought: set[tuple[str, str]]) -> bool:

@@ -53,6 +53,14 @@ def chosen(names: Sequence[str], tiers: Sequence[str], *, omni: bool) -> list[tu
     return found
 
 
+def without_graphs(tier: str, scenario: Any) -> tuple[str, Any] | None:
+    """The same run without graphs; None where there is none."""
+    if tier == "graph" and "eager" in scenario.tiers:
+        return "eager", scenario
+    name = f"{scenario.name}-eager"
+    return next(((tier, one) for one in scenarios() if one.name == name and tier in one.tiers), None)
+
+
 def _wanted(names: Sequence[str], omni: bool) -> list[Any]:
     fitting = [one for one in scenarios() if one.omni == omni]
     known = {one.name for one in fitting}

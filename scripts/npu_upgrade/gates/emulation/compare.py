@@ -1,8 +1,8 @@
 """The new pair's outcomes against those of the matched old pair, and both as a table.
 
 A failure is FAIL, unless the same run of the old pair ended with the same failure at the same place: that one
-is LAG, and no reason to fail the upgrade. An old pair that fails otherwise, or did not come as far, excuses
-nothing.
+is LAG, and no reason to fail the upgrade. One that fails otherwise with graphs is also run without them, and
+may show that failure there. An old pair that fails otherwise, or did not come as far, excuses nothing.
 """
 
 from __future__ import annotations
