@@ -42,6 +42,15 @@ def test_new_lag_and_note() -> None:
     assert states([FOUND], None) == [NEW]
 
 
+def test_what_became_worse_is_new() -> None:
+    hides = replace(FOUND, parts=("align", "pad"))
+    assert states([hides], [hides]) == [LAG]
+    assert states([replace(FOUND, parts=("pad",))], [hides]) == [LAG]
+    (worse,) = judge([replace(hides, parts=("align", "free", "pad"))], [hides], NO_WAIVERS, "0.30.0")
+    assert (worse.state, worse.finding.key) == (NEW, hides.key)
+    assert worse.finding.what == "takes no limit; the old pair has it without free"
+
+
 def test_a_key_tells_findings_apart() -> None:
     others = [
         replace(FOUND, **change)

@@ -38,7 +38,8 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``incident`` is the class of incident: A (import or attribute existence), S (signature,
     arity, call site), P (GPU and NPU differ), V (version pins), or empty. ``like`` names a
     public incident of this kind. ``why`` and ``todo`` are one sentence each. ``check`` is the name of the
-    check that yields it, which is filled in when the check runs.
+    check that yields it, which is filled in when the check runs. ``parts`` are what it is made of, where it
+    can become worse between two versions.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     todo: str
     like: str = ""
     check: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -60,7 +62,9 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.check}-{sha256(chr(0).join((self.kind, place, self.owner, self.subject)))[:10]}"
 
     def as_json(self) -> dict[str, Any]:
-        return {"key": self.key} | msgspec.to_builtins(self)
+        shown = {"key": self.key} | msgspec.to_builtins(self)
+        del shown["parts"]  # `what` has those that matter
+        return shown
 
 
 _LONGEST = 160

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from npu_upgrade.audit.finding import Finding
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.tables import shortened
 
 NEW, LAG, NOTE, WAIVED = "NEW", "LAG", "NOTE", "WAIVED"
 STATES = (NEW, LAG, NOTE, WAIVED)
@@ -19,8 +20,8 @@ STATES = (NEW, LAG, NOTE, WAIVED)
 
 @dataclass(frozen=True)
 class Judged:
-    """A finding with its state: ``NEW`` fails the audit, ``LAG`` the old pair has too, ``NOTE`` is
-    advice that breaks nothing, ``WAIVED`` a person accepted.
+    """A finding with its state: ``NEW`` fails the audit, ``LAG`` the old pair has too, with all its parts,
+    ``NOTE`` is advice that breaks nothing, ``WAIVED`` a person accepted.
 
     ``reason`` is the waiver's, or why it does not count any more.
     """
@@ -36,18 +37,25 @@ def judge(
     """Give every finding its state. ``old`` are the old pair's, None when there is no such pair;
     ``version`` is the audited version, by which waivers expire.
     """
-    known = {finding.key for finding in old or ()}
+    known: dict[str, set[str]] = {}
+    for finding in old or ():
+        known.setdefault(finding.key, set()).update(finding.parts)
     return [_one(finding, known, waivers, version) for finding in found]
 
 
-def _one(finding: Finding, known: set[str], waivers: Waivers, version: str | None) -> Judged:
+def _one(finding: Finding, known: Mapping[str, set[str]], waivers: Waivers, version: str | None) -> Judged:
     waiver = waivers.entries.get(finding.key)
     if waiver and not waiver.expired(version):
         return Judged(finding, WAIVED, f"{waiver.reason} (until {waiver.until})")
     reason = f"its waiver ended with {waiver.until}: {waiver.reason}" if waiver else ""
     if not finding.incident:
         return Judged(finding, NOTE, reason)
-    return Judged(finding, LAG if finding.key in known else NEW, reason)
+    if finding.key not in known:
+        return Judged(finding, NEW, reason)
+    if grown := [part for part in finding.parts if part not in known[finding.key]]:
+        what = f"{finding.what}; the old pair has it without {shortened(grown)}"
+        return Judged(msgspec.structs.replace(finding, what=what), NEW, reason)
+    return Judged(finding, LAG, reason)
 
 
 FILE = "npu-audit-waivers.yaml"

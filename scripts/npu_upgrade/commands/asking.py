@@ -118,7 +118,8 @@ def ending(result: Result, job: Job, known: Sequence[str] = ()) -> Result:
         shown: dict[str, Any] = {"asked_before": left}
         result.next = upgrade("resolve", "--from", "FILE", *walk.naming) if left[1:] else step.command
     else:
-        shown = found.brief
+        more = {"shown": found.summary} if "all_questions" in found.brief else {}
+        shown = more | found.brief
     result.brief = (result.brief or {}) | shown
     return result
 

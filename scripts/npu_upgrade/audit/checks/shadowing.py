@@ -44,6 +44,7 @@ def _finding(found: list[Shadow], world: World) -> Finding:
         else "the call raises TypeError",
         todo=f"override {under.name} in the NPU class: vllm-ascend's logic with omni's",
         like="vllm-omni #505",
+        parts=tuple(dict.fromkeys(part for one in found for part in one.lost)),
     )
 
 
