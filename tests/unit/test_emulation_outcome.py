@@ -55,6 +55,13 @@ def test_a_fault_of_the_emulator_never_reads_as_a_failure(error, events):
     assert judged({"error": error}, events)[0] == "INCONCLUSIVE"
 
 
+def test_a_request_that_ran_out_of_time_is_no_fault_of_the_emulator():
+    error = {"type": "NotServing", "text": "/v1/x was not answered: timed out", "inside": True}
+    state, why = judged({"error": error}, [])
+    assert state == "INCONCLUSIVE"
+    assert why.startswith("/v1/x was not answered: timed out; a request that waits for ever")
+
+
 NOT_SERVING = {
     "type": "NotServing",
     "text": "the server ended with status 1 before it served",

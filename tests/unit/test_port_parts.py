@@ -66,31 +66,35 @@ def test_a_feature_of_which_a_part_does_not_fit_is_kept_whole_below_the_first_ti
 
 
 def test_a_hunk_of_which_another_that_fits_uses_a_part_stays_beside_a_use_that_does_not() -> None:
-    gives, shows = _ranked(1, "run", "self.late = batch"), _ranked(1, "stop", "self.record(self.late)")
-    misfit = _ranked(3, "run", "self.output = tokens.output(self.late)")
+    gives, shows = (
+        _ranked(1, "run", "late = batch.late", "kept = tokens"),
+        _ranked(1, "run", "self.record(late)"),
+    )
+    misfit = _ranked(3, "run", "self.output = kept.output(late)")
     aside, into = _ranked(1, "load", "self.spare = 1"), _ranked(1, "load", "self.part = self.spare")
     far = _ranked(3, "run", "self.finish(self.part)")
-    itself, user = (
-        _ranked(1, "stop", "self.mark = tokens", "self.count(self.mark)"),
-        _ranked(2, "run", "mark"),
-    )
+    itself = _ranked(1, "stop", "mark = tokens", "self.count(mark)")
+    user = _ranked(2, "stop", "self.finish(mark)")
     every = [gives, shows, misfit, aside, into, far, itself, user]
     keep_whole({one.hunk.id: one for one in every}, cast(NpuSide, _Bare()))
     assert [one.tier for one in every] == [1, 1, 3, 2, 2, 3, 1, 2]
 
 
-def test_what_is_switched_on_by_a_local_name_is_not_taken_without_what_switches_it_off() -> None:
-    on = _ranked(1, "run", "steered = batch.steered", "self.count(steered)")
-    pads = _ranked(1, "run", "self.record(steered)")
-    off = _ranked(3, "run", "self.finish(steered)")
-    elsewhere = _ranked(3, "stop", "self.finish(steered)")
-    every = [on, pads, off]
+def test_what_is_switched_on_is_not_taken_without_what_switches_it_off() -> None:
+    asks = _ranked(1, "run", "steered = batch.steered")
+    on = _ranked(1, "run", "entered = steered and self.record(steered)", "steered = entered")
+    pads = _ranked(1, "run", "self.count(steered)")
+    beside, elsewhere = _ranked(1, "run", "self.finish(batch)"), _ranked(1, "stop", "self.finish(steered)")
+    ends = ("try:", "    self.count(batch)", "finally:", "    if entered:", "        self.record(False)")
+    off = _ranked(3, "run", *ends)
+    every = [asks, on, pads, beside, elsewhere, off]
     keep_whole({one.hunk.id: one for one in every}, cast(NpuSide, _Bare()))
-    assert [one.tier for one in every] == [2, 1, 3]
+    assert [one.tier for one in every] == [2, 2, 2, 1, 1, 3]
     assert on.reasons == [f"half of a feature: {off.hunk.id} is not of the first tier"]
-    on.tier = 1
-    keep_whole({one.hunk.id: one for one in (on, pads, elsewhere)}, cast(NpuSide, _Bare()))
-    assert on.tier == 1
+    fits = [_ranked(1, "run", *ends), on, asks]
+    on.tier = asks.tier = 1
+    keep_whole({one.hunk.id: one for one in fits}, cast(NpuSide, _Bare()))
+    assert [one.tier for one in fits] == [1, 1, 1]
 
 
 # -- dialect --

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Sequence
 
 from npu_upgrade.code.flow import conditions
-from npu_upgrade.code.statements import nodes_of
+from npu_upgrade.code.statements import END, nodes_of
 from npu_upgrade.code.walk import last_name
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
@@ -53,26 +53,65 @@ def rank(
 def keep_whole(found: dict[str, Ranked], npu: NpuSide) -> None:
     """What only parts that do not fit would use is none for the first tier: half of a feature is a defect.
 
-    A hunk stays where it, or another one that fits, uses a part of what it brings. But all that speaks of
-    a local name that it brings has to fit: what is switched on here may be switched off there.
+    A hunk stays where it, or another one that fits, uses a part of what it brings. But what is switched on
+    goes nowhere without what switches it off: a ``finally`` that speaks of a new local name has to fit for
+    all that speaks of that name, and of the others that come with it.
     """
-    users, locally = {}, {}
-    for id_, one in found.items():
-        brought = _brought(one.hunk, npu)
-        users[id_] = [] if _uses_itself(one.hunk, brought) else _users(one, brought, found)
-        locally[id_] = _users(one, {name for name in brought if name[0]}, found)
+    brought = {id_: _brought(one.hunk, npu) for id_, one in found.items()}
+    users = {
+        id_: _users(one, brought[id_], found)
+        for id_, one in found.items()
+        if not _uses_itself(one.hunk, brought[id_])
+    }
+    ends = {id_: names for id_, one in found.items() if (names := _ended(one.hunk))}
     lowered = True
     while lowered:
         lowered = False
-        for id_, one in found.items():
-            apart = [user for user in users[id_] if _is_apart(user)]
-            apart = apart if len(apart) == len(users[id_]) else []
-            apart = apart or [user for user in locally[id_] if _is_apart(user)]
-            if one.tier == 1 and apart:
-                one.lower(2, f"half of a feature: {apart[0].hunk.id} is not of the first tier")
-                lowered = True
+        for id_, using in users.items():
+            apart = [user for user in using if _is_apart(user)]
+            if apart and len(apart) == len(using):
+                lowered |= _lower(found[id_], apart[0])
+        for id_, names in ends.items():
+            if _is_apart(found[id_]):
+                for one in _all_of(names, found, brought):
+                    lowered |= _lower(one, found[id_])
     _follow_needs(found)
     _wanted_methods(found, npu)
+
+
+def _lower(one: Ranked, apart: Ranked) -> bool:
+    """Whether a hunk of the first tier left it, as a part of the same feature does not fit."""
+    if one.tier > 1:
+        return False
+    one.lower(2, f"half of a feature: {apart.hunk.id} is not of the first tier")
+    return True
+
+
+def _all_of(
+    names: set[tuple[str, str]], found: dict[str, Ranked], brought: dict[str, set[tuple[str, str]]]
+) -> list[Ranked]:
+    """The hunks that speak of local names, where one brings these, and of those that come with them."""
+    known = {name for name in names if any(name in one for one in brought.values())}
+    while True:
+        speaking = [id_ for id_, one in found.items() if any(_speaks_of(name, one.hunk) for name in known)]
+        more = {name for id_ in speaking for name in brought[id_] if name[0]} - known
+        if not more:
+            return [found[id_] for id_ in speaking]
+        known |= more
+
+
+def _ended(hunk: Hunk) -> set[tuple[str, str]]:
+    """The local names by their unit that the ``finally`` of a hunk speaks of."""
+    found, within = set[str](), None
+    for one in hunk.new if hunk.kind == "change" else ():
+        if within is not None and one.indent > within:
+            nodes = nodes_of(one.key)
+            found |= {node.id for node in nodes if isinstance(node, ast.Name)}
+        elif one.key == "finally:":
+            within = one.indent
+        elif one.key != END:
+            within = None
+    return {(hunk.group, name) for name in found}
 
 
 def _users(one: Ranked, brought: set[tuple[str, str]], found: dict[str, Ranked]) -> list[Ranked]:

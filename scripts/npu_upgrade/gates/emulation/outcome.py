@@ -141,6 +141,11 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> 
     lacking = re.search(_LACKING, error["text"])
     if lacking:
         return INCONCLUSIVE, f"the emulated CANN has no {lacking[1]}"
+    if error["type"] == ENDED and error["text"].endswith("timed out"):
+        return (
+            INCONCLUSIVE,
+            f"{error['text']}; a request that waits for ever, or a machine with too much to do",
+        )
     if error["type"] in _OUR_ERRORS or error.get("inside") or _names(events, "fault"):
         faults = _names(events, "fault")
         return INCONCLUSIVE, f"a fault of the emulator{f' in {faults[0]}' if faults else ''}: {said}"
