@@ -19,8 +19,11 @@ from npu_upgrade.cli import main as cli
 from npu_upgrade.delivery.upgrade import carry_out, prepare
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.answer import by_word
+from npu_upgrade.job.ask import CORRECTED, WAIVE, Ask
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.journal import Answer, Attempt
+from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.upgrade import walk
 
 
@@ -368,12 +371,19 @@ def test_a_killed_delivery_leaves_everything_and_is_told_as_interrupted(upgrade,
     assert (stages["deliver"].state, stages["deliver"].command.argv) == ("interrupted", argv)
 
 
-@pytest.mark.parametrize(("how", "taken"), [("accept", True), ("waive", False)])
-def test_a_file_is_taken_that_an_answer_says_was_corrected(upgrade: Upgrade, deliver, how, taken) -> None:
+def test_a_file_is_taken_that_was_corrected_for_a_finding_and_none_that_was_waived(upgrade: Upgrade, deliver):
+    upgrade.record_all()
+    record = upgrade.record("audit", verdict=Verdict.FAIL)
+    how = (CORRECTED, WAIVE)
+    found = Ask("finding", "imports-0123456789", "a class is gone", OTHER, how=how, evidence=record.id)
+    assert (
+        "nothing was corrected"
+        in by_word(upgrade.job, found, "accept", "the class is here now", "").problems[0]
+    )
     write(upgrade.repo, OTHER, "NAME = 'corrected by hand'\n")
-    answer = {"stage": "finding", "path": OTHER, "note": "it asked for a class that is gone"}
-    upgrade.job.journal.add(Answer, id="imports-0123456789", how=how, **answer)
+    upgrade.job.journal.add(Answer, id="imports-1", how="waive", stage="finding", path=OTHER)
+    assert OTHER not in load_plan(upgrade.job).further
+    assert by_word(upgrade.job, found, "accept", "the class is here now", "").problems == []
     upgrade.record_all()
     assert deliver()[0] == 0
-    changed = git(upgrade.repo, "show", "--name-only", "--format=", "HEAD").split()
-    assert (OTHER in changed) is taken
+    assert OTHER in git(upgrade.repo, "show", "--name-only", "--format=", "HEAD").split()

@@ -292,6 +292,27 @@ def audited_beside_a_call_that_does_not_fit(world: World, monkeypatch: pytest.Mo
     audit(world)
 
 
+@pytest.mark.parametrize(
+    ("replace", "code"),
+    [
+        ({"        self.load(1, 2, 3)\n": ""}, 0),
+        ({"self.load(1, 2)": "self.load()"}, 2),  # stands nowhere
+    ],
+)
+def test_a_finding_is_answered_with_small_changes_of_its_method(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: dict[str, str], code: int
+) -> None:
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
+    before, answers = text_of(world), tmp_path / "answers.yaml"
+    id_ = ask()["id"]
+    answers.write_text(json.dumps([{"id": id_, "answer": "with", "replace": replace}]))
+    assert upgrade("resolve", "--from", str(answers))[0] == code
+    expected = before.replace("        self.load(1, 2, 3)\n", "") if code == 0 else before
+    assert text_of(world) == expected
+    answers.write_text(json.dumps([{"id": id_, "answer": "waive", "note": "x", "replace": replace}]))
+    assert upgrade("resolve", "--from", str(answers))[0] == 2
+
+
 def test_a_finding_of_files_that_were_edited_since_can_still_be_answered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

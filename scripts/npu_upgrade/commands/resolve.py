@@ -9,8 +9,9 @@ marker is refused and nothing is written.
 
 --from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id` (one, or a list
 that shares the answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and, where they
-apply, `text`, `imports`, `note`, `until`, `in` and, with a side of a conflict, `replace` (a mapping from
-what stands in that side once to what takes its place). It takes all of them, or none.
+apply, `text`, `imports`, `note`, `until`, `in` and, with a side of a conflict, or with `with` in place of
+`text`, `replace` (a mapping from what stands once in that side, or in the method asked about, to what takes
+its place). It takes all of them, or none.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from npu_upgrade.job.ask import (
     edited_finding,
     hunks_to_take,
     unasked_hunk,
+    units_at,
 )
 from npu_upgrade.job.check import EDITED, check
 from npu_upgrade.job.job import ALL, Job, naming
@@ -271,8 +273,12 @@ def _check_fit(given: Given, ask: Ask) -> None:
         wrong = "a conflict cannot be answered in a word"
     elif given.side == "base" and ask.conflict and not ask.conflict.marked.has_base:
         wrong = f"the markers of {ask.id} hold no base"
-    elif given.changes and not given.side:
-        wrong = "`replace` changes a side of a conflict: answer it with ours, theirs or base"
+    elif given.changes and not given.side and (ask.stage == CONFLICT or given.answer != "with"):
+        wrong = (
+            "`replace` changes a side of a conflict (ours, theirs, base), or the method asked about (with)"
+        )
+    elif given.changes and given.text:
+        wrong = "`replace` beside `text`"
     elif ask.stage != CONFLICT and given.side:
         wrong = f"--take answers conflicts only, not {ask.id}"
     elif given.word and not any(how[0] == f"--{given.word}" for how in ask.how):
@@ -290,22 +296,31 @@ def _answer(job: Job, given: Given, ask: Ask) -> Answered:
     plan = load_plan(job)
     if ask.conflict:
         sides = dict(zip(("base", "ours", "theirs"), ask.conflict.texts, strict=True))
-        text = _changed(sides[given.side], given, ask) if given.side else given.text
+        text = _changed(sides[given.side], given.side, given, ask) if given.side else given.text
         return answer.to_conflict(job, plan, ask, given.answer, text, given.imports, given.note)
     if given.answer == "with":
         place = _in_runner(ask, plan, given.runner) if given.runner else ask
-        return answer.to_methods(job, plan, place, given.text, given.imports, given.note)
+        text = _changed(_method(job, ask), ask.unit, given, ask) if given.changes else given.text
+        return answer.to_methods(job, plan, place, text, given.imports, given.note)
     if ask.edit and given.word == "accept":
         return answer.to_edit(job, plan, ask, given.note)
     return answer.by_word(job, ask, given.word, given.note, given.until)
 
 
-def _changed(side: str, given: Given, ask: Ask) -> str:
-    """A side of a conflict with the changes that an answer asks for; each stands in it once."""
+def _method(job: Job, ask: Ask) -> str:
+    """The method that is asked about, as the file has it."""
+    unit = units_at(job.root, ask.path).get(ask.unit)
+    if unit is None:
+        raise _unfit(f"`replace`: {ask.id} is about no method", ask)
+    return unit.source
+
+
+def _changed(side: str, where: str, given: Given, ask: Ask) -> str:
+    """A side of a conflict, or a method, with the changes that an answer asks for; each stands in it once."""
     for before, after in given.changes.items():
         if side.count(before) != 1:
             raise BadInput(
-                f"{ask.id}: `replace`: it stands {side.count(before)} times in {given.side}: {before!r}",
+                f"{ask.id}: `replace`: it stands {side.count(before)} times in {where}: {before!r}",
                 expected="lines, or parts of them, that stand there once",
                 try_=f"copy them from the file at {ask.path}:{ask.first}, as they stand there",
             )

@@ -22,6 +22,7 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
 from npu_upgrade.job.answer_edits import class_for, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
+from npu_upgrade.job.changes import base_of, changed_since
 from npu_upgrade.job.check import before_merge, downstream, remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, indented, marked_text, without
 from npu_upgrade.job.job import Job, ruling
@@ -33,6 +34,7 @@ from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
 from npu_upgrade.merge.guards import GUARD, guarded
 from npu_upgrade.merge.pinned import PIN, repinned
+from npu_upgrade.sources.checkout import open_checkout
 
 WAIVERS = "waivers.yaml"
 NO_CHANGE = "the answer changes nothing"
@@ -131,8 +133,17 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
 def _corrected(job: Job, ask: Ask) -> bool:
     """Whether a file was changed since the gate that found it: by hand, or by an answer to the same gate."""
     record = next((one for one in job.records() if one.id == ask.evidence), None)
-    changed = record and any(file_digest(job.root / p) != d for p, d in record.subject.files.items())
-    return record is None or bool(changed)
+    if record is None or any(file_digest(job.root / p) != d for p, d in record.subject.files.items()):
+        return True
+    return ask.path not in record.subject.files and _edited(job, ask.path)
+
+
+def _edited(job: Job, path: str) -> bool:
+    """Whether a file that no gate judged yet is another than before the upgrade."""
+    if not path or not job.repo:
+        return False
+    checkout = open_checkout(Path(job.repo))
+    return bool(changed_since(checkout, base_of(checkout, job.marker), [path]))
 
 
 def _not_written(job: Job, ask: Ask) -> list[str]:

@@ -133,7 +133,7 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
     named = re.match(r"([A-Za-z_]\w*)(\.[\w@]+)?(?=: | )", title.removeprefix(f"{path}: "))
     path = path if path.endswith(".py") else ""
     unit = named[0] if named and named[2] else f"{named[1]}." if named else ""
-    if unit.endswith(".") and not any(name.startswith(unit) for name in _units(root, path)):
+    if unit.endswith(".") and not any(name.startswith(unit) for name in units_at(root, path)):
         unit = ""
     finding = str(item.get("finding") or "")
     how = (WAIVE,) if finding else (ACCEPT, WAIVE)
@@ -331,7 +331,8 @@ def _only_answers(root: Path, record: Record, since: list[Answer]) -> bool:
     return all(file_digest(root / path) == digest for path, digest in expected.items())
 
 
-def _units(root: Path, path: str) -> Mapping[str, Unit]:
+def units_at(root: Path, path: str) -> Mapping[str, Unit]:
+    """The methods and functions of a file as it stands; none where it cannot be read."""
     try:
         return parse_module((root / path).read_text("utf-8")).units if path else {}
     except (OSError, SyntaxError, ValueError):
@@ -340,10 +341,10 @@ def _units(root: Path, path: str) -> Mapping[str, Unit]:
 
 def _span(root: Path, path: str, unit: str) -> tuple[int, int]:
     """The 1-based lines of a method as it stands, (0, 0) where it cannot be told."""
-    found = _units(root, path).get(unit) if unit else None
+    found = units_at(root, path).get(unit) if unit else None
     return (found.start + 1, found.end) if found else (0, 0)
 
 
 def _unit_at(root: Path, path: str, line: int) -> str:
-    units = _units(root, path).values()
+    units = units_at(root, path).values()
     return next((unit.qualname for unit in units if unit.start < line <= unit.end), "")
