@@ -279,6 +279,7 @@ def test_with_graphs_the_failure_counts_that_the_old_pair_has_without_them(machi
     machine.old = {"graph ar": Outcome("graph", "ar", "FAIL", "no capture"), "eager ar": without}
     code, result = run()
     assert (code, result["tiers"]["graph"]) == (0, "LAG")
+    assert result["runs"][3]["why"] == "KeyError: 12 (the old pair shows it in eager ar)"
     machine.old["eager ar"] = Outcome("eager", "ar", "PASS")
     code, result = run()
     assert (code, result["tiers"]["graph"]) == (1, "FAIL")

@@ -103,8 +103,6 @@ def to_edit(job: Job, plan: Plan, ask: Ask, note: str) -> Answered:
         return Answered(None, problems)
     if ask.edit == GUARD:
         after = _tidy(job, ask.path, before, without_lost(ask.path, before, after, lambda: downstream(job)))
-    if ask.path not in plan.hashes:
-        job.place(included=sorted({*job.included, ask.path}))
     return Answered(_write(job, ask, before, after, {"note": note, "how": "accept"}), [])
 
 

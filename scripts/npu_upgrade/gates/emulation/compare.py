@@ -50,6 +50,8 @@ class Compared:
     def why(self) -> str:
         if self.state == FAIL and self.old and self.old.state not in (PASS, ABSENT):
             return f"{self.new.why} (the old pair does not show it: {self.old.state}, {self.old.why})"
+        if self.state == LAG and self.old and self.old.name != self.new.name:
+            return f"{self.new.why} (the old pair shows it in {self.old.name})"
         return self.new.why
 
 
