@@ -182,3 +182,53 @@ def test_a_name_that_its_users_have_taken_before(
     """.replace("class Other(cranes.Crane)", "class Other")
     files = {PATCH: patch, CRANES: HOME, YARD: yard}
     assert [subject for _, _, subject in seen(make_world(tmp_path, files), "patches-unseen")] == found
+
+
+LATE = """
+    from vllm_omni.harbour.cranes import Crane
+
+    class Yard(Crane):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("yard", "other", "found"),
+    [
+        # The yard took the crane as its base while it was loaded.
+        (LATE, "", ["Crane of vllm_omni.harbour.yard"]),
+        (f"{LATE}\n    def build():\n        return Crane()\n", "", []),
+        (LATE, "from vllm_omni.harbour.yard import Crane\n", []),
+        (LATE, "from vllm_omni.harbour import yard\n\n\ndef build():\n    return yard.Crane()\n", []),
+        (LATE, "ENTRY = ('harbour', 'yard', 'Crane')\n", []),
+    ],
+)
+def test_a_name_that_the_module_itself_has_taken_before(
+    tmp_path: Path, yard: str, other: str, found: list[str]
+) -> None:
+    patch = """
+        from vllm_omni.harbour import yard
+
+        class Other:
+            pass
+
+        def apply():
+            yard.Crane = Other
+    """
+    files = {PATCH: patch, CRANES: HOME, YARD: yard, "vllm_omni/harbour/quay.py": other}
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "patches-unseen")] == found
+
+
+@pytest.mark.parametrize(("scale", "found"), [("factor", ["hoist.__code__: factor"]), ("2", [])])
+def test_a_code_object_that_needs_a_closure(tmp_path: Path, scale: str, found: list[str]) -> None:
+    patch = f"""
+        from vllm_omni.harbour.cranes import hoist
+
+        def apply(factor):
+            def inner(load, height):
+                return load * {scale}
+
+            hoist.__code__ = inner.__code__
+    """
+    world = make_world(tmp_path, {PATCH: patch, CRANES: HOME})
+    assert [subject for _, _, subject in seen(world, "patches")] == found

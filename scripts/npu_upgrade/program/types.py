@@ -156,6 +156,8 @@ class Types:
 
     def _call(self, node: ast.Call, scope: Scope) -> Type | None:
         func = node.func
+        if isinstance(func, ast.Call):
+            return self._of_class_given(func, scope)
         if isinstance(func, ast.Attribute):
             if func.attr in _TAKES and (taken := self._taken(node, func, scope)):
                 return taken
@@ -175,6 +177,25 @@ class Types:
         if isinstance(found, FunctionSymbol):
             return self._given(Scope(found.file, found.node))
         return self._made(name, scope)
+
+    def _of_class_given(self, node: ast.Call, scope: Scope) -> Type | None:
+        """What the class makes that a function or ``Class.method`` is declared to give: ``type[X]``."""
+        name = dotted(node.func)
+        if not name or name.partition(".")[0] in self._own_names(scope):
+            return None
+        owner, _, method = name.rpartition(".")
+        found = scope.file.resolve(name)
+        cls = scope.file.resolve(owner) if owner else None
+        known = cls.lookup(method) if isinstance(cls, ClassSymbol) else None
+        at = known.owner.file if known else found.file if isinstance(found, FunctionSymbol) else None
+        given = (
+            known.node.returns if known else found.node.returns if isinstance(found, FunctionSymbol) else None
+        )
+        is_class = isinstance(given, ast.Subscript) and dotted(given.value).rpartition(".")[2] in (
+            "type",
+            "Type",
+        )
+        return annotated(at, given.slice) if at and is_class and isinstance(given, ast.Subscript) else None
 
     def _taken(self, node: ast.Call, func: ast.Attribute, scope: Scope) -> Type | None:
         """What a dictionary of known values gives by ``get`` and its like, or the default beside it."""

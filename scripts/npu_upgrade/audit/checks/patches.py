@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,45 @@ def check(world: World) -> Iterator[Finding]:
     for file in world.files:
         for patch in _patches(file, world):
             yield from _judged(patch, world, resolver)
+        if ".__code__" in file.source:
+            yield from _closures(file)
+
+
+def _closures(file: File) -> Iterator[Finding]:
+    """Code objects that are put into another function and need the names around their own."""
+    for node in file.nodes:
+        if not isinstance(node, ast.Assign) or not _is_code(node.value) or not _is_code(node.targets[0]):
+            continue
+        name = dotted(node.value).removesuffix(".__code__")
+        tables = [
+            table
+            for table in _functions(symtable.symtable(file.source, "", "exec"))
+            if table.get_name() == name
+        ]
+        if free := sorted(tables[0].get_frees()) if len(tables) == 1 else []:
+            names = ", ".join(free)
+            yield Finding(
+                kind="closure",
+                owner=name,
+                subject=f"{dotted(node.targets[0])}: {names}",
+                what=f"the code of {name} is put elsewhere and needs {names} of where it is defined",
+                here=side(file, node, ast.unparse(node)),
+                there=None,
+                incident="S",
+                why="a function without a closure takes no code with free names: ValueError when it is set",
+                todo=f"let {name} get {names} from a module, as a default or by an import in its body",
+            )
+
+
+def _is_code(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "__code__" and bool(dotted(node))
+
+
+def _functions(table: symtable.SymbolTable) -> Iterator[symtable.Function]:
+    for child in table.get_children():
+        if isinstance(child, symtable.Function):
+            yield child
+        yield from _functions(child)
 
 
 def _judged(patch: Patch, world: World, resolver: Resolver) -> Iterator[Finding]:

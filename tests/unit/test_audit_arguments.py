@@ -1,0 +1,131 @@
+"""The checks for what calls hand over: values of another kind, and parameters that stay behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audit_kit import BASE, make_world, seen
+
+TABLES = "vllm/tables.py"
+HANDED = """
+    from collections.abc import Mapping
+    from typing import Optional
+
+    Rows = dict[str, tuple[int, ...]]
+
+    def by_name(rows: Rows, size: int | None = None):
+        return rows
+
+    def by_place(rows: "Optional[list[int]]" = None, *, title: str = ""):
+        return rows
+
+    def any_of(rows):
+        return rows
+
+    def as_rows() -> Mapping[str, int]:
+        return {}
+
+    def as_list() -> list[int]:
+        return []
+
+    class First:
+        def rows_of_model(self) -> tuple[int, int]:
+            return 1, 2
+
+    class Second:
+        def rows_of_model(self) -> tuple[int, ...]:
+            return (1,)
+"""
+
+
+def kinds_of(folder: Path, line: str) -> list[str]:
+    runner = f"""
+        from vllm.tables import any_of, as_list, as_rows, by_name, by_place
+        from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(NPUModelRunner):
+            def step(self, more):
+                {line}
+    """
+    return [
+        subject
+        for _, _, subject in seen(make_world(folder, {BASE: runner, TABLES: HANDED}), "argument-types")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("by_name(as_list())", "rows is a mapping, as_list() is a sequence"),
+        ("by_place(rows=as_rows())", "rows is a sequence, as_rows() is a mapping"),
+        ("rows = as_list(); by_name(rows)", "rows is a mapping, rows is a sequence"),
+        ("by_name({}, [1])", "size is a number, [1] is a sequence"),
+        ("by_place(title=[])", "title is text, [] is a sequence"),
+        # all that define it in vLLM give a sequence
+        (
+            "by_name(self.model.rows_of_model())",
+            "rows is a mapping, self.model.rows_of_model() is a sequence",
+        ),
+    ],
+)
+def test_an_argument_of_another_kind_is_found(tmp_path: Path, line: str, said: str) -> None:
+    (subject,) = kinds_of(tmp_path, line)
+    assert subject.partition(": ")[2] == said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "by_name(as_rows())",
+        "by_name({})",
+        "by_place(as_list(), title=f'{more}')",
+        "by_place(None)",
+        "any_of(as_list())",
+        "by_name(more)",
+        "rows = as_list(); rows = more; by_name(rows)",
+        "by_name(*as_list())",
+    ],
+)
+def test_an_argument_of_its_kind_is_silent(tmp_path: Path, line: str) -> None:
+    assert kinds_of(tmp_path, line) == []
+
+
+OTHER = """
+    class Other:
+        def lift(self, load, height, wind=None):
+            return load
+
+        @staticmethod
+        def kind() -> type["Other"]:
+            return Other
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("self.other.lift(load, height)", ["self.other.lift: wind"]),
+        ("self.other.lift(load=load, height=height)", ["self.other.lift: wind"]),
+        ("self.other.lift(load, height, wind)", []),
+        ("self.other.lift(load, height, wind=None)", []),
+        ("self.other.lift(load, 2 * height)", []),
+        ("self.other.lift(*load)", []),
+        ("self.other.lift(load, **height)", []),
+        ("super().lift(load, height)", []),
+    ],
+)
+def test_a_parameter_that_a_namesake_does_not_get(tmp_path: Path, call: str, found: list[str]) -> None:
+    runner = f"""
+        from vllm.other import Other
+        from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(NPUModelRunner):
+            def __init__(self):
+                self.other = Other.kind()()
+
+            def lift(self, load, height, wind=None):
+                return {call}
+    """
+    world = make_world(tmp_path, {BASE: runner, "vllm/other.py": OTHER})
+    assert [subject for _, _, subject in seen(world, "delegations")] == found
