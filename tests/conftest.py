@@ -37,8 +37,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep", action="store_true", help="leave out what passed before with the same files")
 
 
+ENGINES = ("emulator", "runners", "serve", "e2e")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what an earlier run with ``--keep`` saw pass, of exactly these files."""
+    """Start engines one after the other, and deselect what ``--keep`` saw pass, of exactly these files.
+
+    Two engines at once make each other time out; other tests may run beside one (``--dist loadgroup``).
+    """
+    for item in items:
+        if item.path.relative_to(ROOT / "tests").parts[0] in ENGINES:
+            item.add_marker(pytest.mark.xdist_group("engine"))
     if not config.getoption("--keep"):
         return
     passed = set(_passed(config).read_text("utf-8").split("\n")) if _passed(config).is_file() else set()

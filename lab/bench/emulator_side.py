@@ -1,6 +1,6 @@
-"""Seeded defects outside of the runners, which pipelines run: platform, layers, patches, models, diffusion.
+"""Seeded defects that pipelines run: outside of the runners (side.yaml), and one in each stage (stages.yaml).
 
-The recipes are in lab/recipes/side.yaml. A server's own process imports everything anew, so each defect is an
+Both are in lab/recipes. A server's own process imports everything anew, so each defect is an
 edited copy of vllm-omni with an import tier and a pipeline of its own. It is executed when a line of its edit
 was seen running or its run fails, for not every edited file is watched.
 """
@@ -23,9 +23,9 @@ from npu_upgrade.ground.progress import say
 FEWEST, RECALL = 16, 0.8  # of twenty
 
 
-def load_defects() -> list[Defect]:
-    """The recorded defects."""
-    return read_recipe(FOLDER / "side.yaml", list[Defect])
+def load_defects(name: str = "side") -> list[Defect]:
+    """The recorded defects of ``name``: side, or stages."""
+    return read_recipe(FOLDER / f"{name}.yaml", list[Defect])
 
 
 def run_defects(defects: Sequence[Defect], out: Path, run: Run) -> list[Row]:

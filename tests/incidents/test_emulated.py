@@ -16,7 +16,7 @@ from bench.shared import each_kind
 from npu_upgrade.audit.triples import open_project
 
 DEFECT_LIST = load_defects()
-SIDE = emulator_side.load_defects()
+SIDE = [*emulator_side.load_defects(), *emulator_side.load_defects("stages")]
 SPEC = re.compile(r"pypi:(vllm-omni|vllm-ascend|vllm)==[\w.]+")
 
 
