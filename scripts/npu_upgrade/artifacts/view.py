@@ -83,15 +83,18 @@ class ModelView:
         return self.facts.source.name or self.facts.model
 
     @property
-    def dtype(self) -> str:
-        return str(self.facts.resolved.get("dtype") or "as configured").removeprefix("torch.")
+    def stored_as(self) -> str:
+        """The data types of the weights, the one of most tensors first."""
+        return ", ".join(self.facts.analysis.weights.dtypes) if self.facts.analysis else "not analysed"
 
     @property
     def served_with(self) -> str:
         if not self.facts.on_npu:
             return "not yet served on an NPU"
         best = self.best.map("device")
-        return f"{best.get('count') or 1} x {best.get('name') or self.facts.hardware}"
+        dtype = str(self.facts.resolved.get("dtype") or "").removeprefix("torch.")
+        device = f"{best.get('count') or 1} x {best.get('name') or self.facts.hardware}"
+        return f"{device}, {dtype}" if dtype else device
 
     @property
     def versions(self) -> str:
