@@ -13,13 +13,12 @@ help: ## show this list
 demo: ## show an upgrade end to end on real releases
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" lab/demo.py
 
-test: lint ## lint, types, contracts and the unit tests, minutes (PYTEST_ARGS="-k name" to choose)
-	@$(call in_env,test) "$$python" -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
+test: lint ## lint, types, contracts and the unit tests without a network, minutes (PYTEST_ARGS="-k name" to choose)
+	@$(call in_env,test) "$$python" -m pytest -n auto --dist worksteal -m "not network" tests/unit $(PYTEST_ARGS)
 	@echo "make test: lint, format, types, contracts and unit tests passed"
 
-test-all: test ## that, then releases, incidents, emulator, runners, serving (PYTEST_ARGS=--keep goes on after a cut)
-	@$(call in_env,test) "$$python" -m pytest -n auto --dist worksteal tests/replay tests/incidents $(PYTEST_ARGS)
-	@$(call in_env,test) "$$python" -m pytest tests/emulator tests/runners tests/serve tests/e2e tests/install $(PYTEST_ARGS)
+test-all: lint ## that, and releases, incidents, emulator, runners, serving (PYTEST_ARGS=--keep goes on after a cut)
+	@$(call in_env,test) "$$python" -m pytest -n auto --dist loadgroup tests $(PYTEST_ARGS)
 	@echo "make test-all: all tests passed; a skip says what this machine lacks"
 
 test-install: ## install the skill with two installers, and the wheels; run documented commands (needs Node 20)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,17 +38,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep", action="store_true", help="leave out what passed before with the same files")
 
 
-ENGINES = ("emulator", "runners", "serve", "e2e")
+ENGINES = tuple(f"tests/{name}/" for name in ("emulator", "runners", "serve", "e2e"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadgroup`` one worker starts all engines: two at once make each other time out."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class OneEngine(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "engines" if nodeid.startswith(ENGINES) else nodeid
+
+    return OneEngine(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start engines one after the other, and deselect what ``--keep`` saw pass, of exactly these files.
-
-    Two engines at once make each other time out; other tests may run beside one (``--dist loadgroup``).
-    """
-    for item in items:
-        if item.path.relative_to(ROOT / "tests").parts[0] in ENGINES:
-            item.add_marker(pytest.mark.xdist_group("engine"))
+    """Deselect what an earlier run with ``--keep`` saw pass, of exactly these files."""
     if not config.getoption("--keep"):
         return
     passed = set(_passed(config).read_text("utf-8").split("\n")) if _passed(config).is_file() else set()

@@ -33,6 +33,7 @@ from bench.signoff_cases import (
 )
 from bench.signoff_evidence import Chain, anew
 from bench.walk_repo import git
+from npu_upgrade.gates.vllm_cpu import cpu_python
 from npu_upgrade.job.job import NEIGHBOUR, open_job
 
 _BOTH = ("NPU-Validation: ", "NPUARModelRunner ", "NPUGenerationModelRunner ")
@@ -408,6 +409,33 @@ def _emulated_elsewhere(place: Place) -> Answer:
     return place.deliver()
 
 
+def _on_cpu_elsewhere(place: Place) -> Answer:
+    """A pack climbs to real weights on the CPU of another machine, and what it leaves comes back."""
+    pack, there = place.workspace / ".npu-upgrade/cpu.pyz", place.workspace / ".npu-upgrade/cpu-there"
+    _ends(place.call("validate", "--pack", pack, "--rungs", "cpu-dummy,cpu-real"))
+    command = [sys.executable, str(pack), "--into", str(there), "--python", str(cpu_python())]
+    done = subprocess.run(command, cwd=place.workspace, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-1000:]
+    answer = place.call("evidence", "import", there / "evidence.tar.gz")
+    _ends(answer)
+    assert len(answer.data["added"]) == 2, answer.words
+    return place.deliver()
+
+
+def _as_before(place: Place) -> Answer:
+    """The pair before and the pair after answer alike on the same weights; what is old says nothing of the
+    job."""
+    runs = [place.omni(weights="real", old=old) for old in (True, False)]
+    for one in runs:
+        _ends(one)
+    assert [bool(one.data.get("job")) for one in runs] == [False, True], [one.words for one in runs]
+    answer = place.call("evidence", "compare", *(one.data["run"] for one in runs))
+    versions = [one["vllm-ascend"] for one in answer.data["versions"]]
+    assert versions == ["0.24.0rc1", "0.26.0rc1"], answer.words
+    assert (answer.data["other_answers"], answer.data["greedy_answers"] > 0) == ([], True), answer.words
+    return place.deliver()
+
+
 def _late_pack(place: Place) -> Answer:
     """Delivered while the NPU was pending; its pack comes back later."""
     target = place.workspace / ".npu-upgrade/all.tar.gz"
@@ -598,6 +626,9 @@ HONEST = (
         ("a pack that came back from an emulated NPU", _emulated_elsewhere,
          ("emulated dry-run: emulate", "emulated: NPUARModelRunner executed in serve, eager", PENDING),
          "NPU real"),
+        ("a pack that came back from another CPU", _on_cpu_elsewhere, ("CPU real", PENDING), "NPU real"),
+        ("the pair before answers alike", _as_before,
+         ("emulated: NPUARModelRunner executed in serve", PENDING), "NPU real"),
     ),
     *_cases(
         "reed", LIVE,
