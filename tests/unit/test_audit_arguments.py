@@ -129,3 +129,63 @@ def test_a_parameter_that_a_namesake_does_not_get(tmp_path: Path, call: str, fou
     """
     world = make_world(tmp_path, {BASE: runner, "vllm/other.py": OTHER})
     assert [subject for _, _, subject in seen(world, "delegations")] == found
+
+
+JOINT = """
+    def reshape_for_mask(x, mask, mode="keys"):
+        return x
+
+    class Slow:
+        def __init__(self, config, prefix=""):
+            self.prefix = prefix
+
+    class Fast:
+        def __init__(self, config, prefix=""):
+            self.prefix = prefix
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "found"),
+    [
+        ("reshape_for_mask(x, x)", ["'full'", "mode='keys'"], ["reshape_for_mask: mode"]),
+        ("reshape_for_mask(x, x, mode='full')", ["'full'", "mode='keys'"], []),
+        ("reshape_for_mask(x, x)", ["'full'"], []),  # one other call is no usage
+        ("reshape_for_mask(x, x)", ["'full'", "mode='keys'", "*x"], ["reshape_for_mask: mode"]),
+        ("reshape_for_mask(x, x) + reshape_for_mask(x, x)", ["'full'"], []),
+    ],
+)
+def test_what_all_other_calls_give(tmp_path: Path, own: str, others: list[str], found: list[str]) -> None:
+    runner = f"""
+        from vllm_omni.joint import reshape_for_mask
+        from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(NPUModelRunner):
+            def step(self, x):
+                return {own}
+    """
+    calls = "".join(f"    reshape_for_mask(x, x, {other})\n" for other in others)
+    user = f"from vllm_omni.joint import reshape_for_mask\n\n\ndef use(x):\n{calls}"
+    files = {BASE: runner, "vllm_omni/joint.py": JOINT, "vllm_omni/user.py": user}
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "delegations")] == found
+
+
+@pytest.mark.parametrize(
+    ("second", "found"),
+    [("Fast(self)", ["Fast: prefix"]), ("Fast(self, prefix)", []), ("Fast(self, '')", [])],
+)
+def test_what_the_other_object_that_a_function_may_make_gets(
+    tmp_path: Path, second: str, found: list[str]
+) -> None:
+    runner = f"""
+        from vllm_omni.joint import Fast, Slow
+        from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(NPUModelRunner):
+            def method_of(self, layer, prefix):
+                if layer:
+                    return Slow(self, prefix=prefix)
+                return {second}
+    """
+    world = make_world(tmp_path, {BASE: runner, "vllm_omni/joint.py": JOINT})
+    assert [subject for _, _, subject in seen(world, "delegations")] == found

@@ -174,7 +174,7 @@ def test_the_form_for_the_device_returns_in_the_order_of_the_others(
 
 
 @pytest.mark.parametrize(
-    ("takes", "kinds"), [("rest, x", ["parameter-order"]), ("x, rest", []), ("x, more, rest", []), ("x", [])]
+    ("takes", "kinds"), [("rest, x", ["parameter-order"]), ("x, rest", []), ("x, more, rest", [])]
 )
 def test_the_form_for_the_device_takes_in_the_order_of_the_others(
     tmp_path: Path, takes: str, kinds: list[str]
@@ -186,3 +186,30 @@ def test_the_form_for_the_device_takes_in_the_order_of_the_others(
     )
     files = {"vllm_omni/layers/norm.py": form}
     assert [kind for kind, _, _ in seen(make_world(tmp_path, files), "order")] == kinds
+
+
+@pytest.mark.parametrize(
+    ("takes", "native", "kinds"),
+    [
+        ("x", "x, rest=None", ["parameter-of-forms"]),
+        ("x, **more", "x, rest=None", []),
+        ("x, rest=None", "x, rest=None", []),
+        ("x", "x", []),  # one of the others does without it, too
+    ],
+)
+def test_the_form_for_the_device_takes_what_all_others_take(
+    tmp_path: Path, takes: str, native: str, kinds: list[str]
+) -> None:
+    text = f"""
+        class Norm:
+            def forward_cuda(self, x, rest=None):
+                return x
+
+            def forward_native(self, {native}):
+                return x
+
+            def forward_npu(self, {takes}):
+                return x
+    """
+    world = make_world(tmp_path, {"vllm_omni/layers/norm.py": text})
+    assert [kind for kind, _, _ in seen(world, "order")] == kinds

@@ -219,16 +219,33 @@ def test_a_name_that_the_module_itself_has_taken_before(
     assert [subject for _, _, subject in seen(make_world(tmp_path, files), "patches-unseen")] == found
 
 
-@pytest.mark.parametrize(("scale", "found"), [("factor", ["hoist.__code__: factor"]), ("2", [])])
-def test_a_code_object_that_needs_a_closure(tmp_path: Path, scale: str, found: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("scale", "at", "found"),
+    [
+        ("factor", "hoist", ["hoist.__code__: factor"]),
+        ("2", "hoist", []),
+        ("use()", "hoist", []),  # which the cranes have, too
+        ("own()", "hoist", ["hoist.__code__: own"]),
+        ("own()", "found", ["found.__code__: own"]),
+        ("len(load)", "found", []),
+    ],
+)
+def test_a_code_object_that_misses_names_where_it_is_put(
+    tmp_path: Path, scale: str, at: str, found: list[str]
+) -> None:
     patch = f"""
+        from vllm_omni.harbour import cranes
         from vllm_omni.harbour.cranes import hoist
+
+        def own():
+            return 1
 
         def apply(factor):
             def inner(load, height):
                 return load * {scale}
 
-            hoist.__code__ = inner.__code__
+            found = getattr(cranes, "hoist", None)
+            {at}.__code__ = inner.__code__
     """
     world = make_world(tmp_path, {PATCH: patch, CRANES: HOME})
     assert [subject for _, _, subject in seen(world, "patches")] == found

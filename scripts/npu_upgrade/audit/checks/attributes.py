@@ -15,7 +15,7 @@ from npu_upgrade.audit.overrides import functions_of
 from npu_upgrade.audit.parity.gaps import missing_bases
 from npu_upgrade.audit.typed_reads import TypedRead, all_typed_reads
 from npu_upgrade.audit.world import Pair, World, may_run
-from npu_upgrade.code.walk import children, dotted
+from npu_upgrade.code.walk import children, dotted, walk
 from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.program.members import (
     is_module,
@@ -27,7 +27,7 @@ from npu_upgrade.program.members import (
 from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.scope import Scope
-from npu_upgrade.program.self_use import methods_on, self_use
+from npu_upgrade.program.self_use import SelfUse, methods_on, self_use
 from npu_upgrade.program.type_terms import Tensor
 from npu_upgrade.program.types import Types
 
@@ -287,7 +287,9 @@ def undefined_reads(cls: ClassSymbol) -> Iterator[Read]:
     uses = [(method, self_use(method.node)) for method in methods]
     if not _is_judged(cls) or any(use.open and method.name in _SETTERS for method, use in uses):
         return
-    defined = named_by_classes(cls) | {name for _, use in uses for name in use.writes}
+    defined = named_by_classes(cls) | {
+        name for method, use in uses for name in use.writes if not _only_where_it_is_set(name, method, use)
+    }
     defined |= registered(cls) if is_module(cls) else set()
     guarded = {name for _, use in uses for name in use.guards}
     hidden = _hidden_writers(cls, methods)
@@ -296,6 +298,20 @@ def undefined_reads(cls: ClassSymbol) -> Iterator[Read]:
             if name not in defined and not _is_special(name) and name not in guarded:
                 yield Read(cls, method, name, nodes[0], hidden=hidden.get(name))
         yield from _beyond(cls, method, use.supers)
+
+
+def _only_where_it_is_set(name: str, method: Method, use: SelfUse) -> bool:
+    """Whether a method sets the attribute only below a test of it, which fails where nothing has set it."""
+    if name not in use.reads:
+        return False
+    below = {
+        id(inner)
+        for node in walk(method.node)
+        if isinstance(node, ast.If) and any(dotted(one) == f"self.{name}" for one in walk(node.test))
+        for stmt in node.body
+        for inner in walk(stmt)
+    }
+    return all(id(write.node) in below for write in use.writes[name])
 
 
 def _beyond(cls: ClassSymbol, method: Method, supers: dict[str, ast.expr]) -> Iterator[Read]:

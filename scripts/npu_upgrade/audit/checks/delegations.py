@@ -1,4 +1,4 @@
-"""A function that hands its parameters on to its namesake elsewhere, and leaves one at its default."""
+"""Parameters that stay at their default: a namesake's, one that all other calls give, one of a sibling's."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, every_parameter, misfit, named_of, places_of, signature
 from npu_upgrade.code.walk import last_name
-from npu_upgrade.program.callees import resolver_of
+from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.scope import Callee, Scope
 
-ABOUT = "parameters that a function has and does not hand on to its namesake, which takes them"
+ABOUT = "parameters left at their default that a namesake's caller has, or that all other calls give"
 
-_FEWEST = 2  # parameters that are handed on under their names, so that the call stands for the whole
+_FEWEST = 2  # parameters under their names, or other calls, that say what is usual
+_DISTINCT = 12  # characters of a name that stands for one thing wherever it is called
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -25,33 +26,88 @@ def check(world: World) -> Iterator[Finding]:
         if isinstance(scope.node, ast.Module):
             continue
         for call in resolver.body(scope.node).calls:
-            if last_name(call.func) == scope.node.name and not _is_super(call.func):
-                for callee in resolver.callees(call, scope)[:1]:
-                    yield from _judged(call, callee, scope, scope.node)
+            callee = next(iter(resolver.callees(call, scope)), None)
+            if callee is None or callee.node is scope.node or _is_open(call) or _is_super(call.func):
+                continue
+            if misfit(call, callee.node, bound=callee.bound):
+                continue
+            if last_name(call.func) == scope.node.name:
+                yield from _judged(call, callee, scope, scope.node)
+            elif callee.file.project == scope.file.project:
+                yield from _beside(call, callee, scope, resolver)
+                yield from _elsewhere(call, callee, scope, world)
 
 
 def _judged(call: ast.Call, callee: Callee, scope: Scope, own: Function) -> Iterator[Finding]:
-    if callee.node is own or misfit(call, callee.node, bound=callee.bound) or _is_open(call):
-        return
     takes = [arg.arg for arg in named_of(callee.node.args)]
-    places = places_of(callee.node.args)[int(callee.bound) :]
-    given = {place.arg: value for place, value in zip(places, call.args, strict=False)}
-    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    given = _given(call, callee)
     shared = [arg.arg for arg in every_parameter(own.args) if arg.arg in takes and arg.arg != scope.self_name]
     handed = [name for name in shared if isinstance(value := given.get(name), ast.Name) and value.id == name]
     for name in shared:
         if name not in given and len(handed) >= _FEWEST and len(handed) == len(shared) - 1:
-            yield Finding(
-                kind="not-handed-on",
-                owner=scope.name,
-                subject=f"{unparse(call.func)}: {name}",
-                what=f"{scope.name} hands {', '.join(handed)} on to {unparse(call.func)}(), not its {name}",
-                here=side(scope.file, call.lineno, unparse(call)),
-                there=side(callee.file, callee.node.lineno, signature(callee.node)),
-                incident="S",
-                why=f"{callee.name} works with its default in the place of the caller's {name}.",
-                todo=f"hand {name} on, or say why the default is meant",
-            )
+            handed_on = f"{scope.name} hands {', '.join(handed)} on to {unparse(call.func)}(), not its {name}"
+            yield _finding("not-handed-on", call, callee, scope, name, handed_on)
+
+
+def _beside(call: ast.Call, callee: Callee, scope: Scope, resolver: Resolver) -> Iterator[Finding]:
+    """A parameter of the function that it hands to the other object it may return, and not to this one."""
+    returned = [one.value for one in resolver.body(scope.node).returns if isinstance(one.value, ast.Call)]
+    if not callee.makes or call not in returned or isinstance(scope.node, ast.Module):
+        return
+    given = _given(call, callee)
+    takes = {arg.arg for arg in named_of(callee.node.args)} - given.keys()
+    own = {arg.arg for arg in every_parameter(scope.node.args)} - {scope.self_name}
+    for other in returned:
+        for made in resolver.callees(other, scope)[:1] if other is not call else ():
+            for name, value in _given(other, made).items() if made.makes else ():
+                if name in takes & own and isinstance(value, ast.Name) and value.id == name:
+                    what = f"{scope.name} makes {made.name} with its {name}, and {callee.name} without"
+                    yield _finding("not-handed-on", call, callee, scope, name, what)
+
+
+def _elsewhere(call: ast.Call, callee: Callee, scope: Scope, world: World) -> Iterator[Finding]:
+    """A parameter that all other calls of the project's function give."""
+    name, given = last_name(call.func), _given(call, callee)
+    left = [arg.arg for arg in named_of(callee.node.args) if arg.arg not in given]
+    if not left or len(name) < _DISTINCT or callee.owner:
+        return
+    others = [one for one in _calls(name, world) if one is not call]
+    for parameter in left if len(others) >= _FEWEST else ():
+        if all(parameter in _given(one, callee) for one in others):
+            what = f"{scope.name} calls {name}() without {parameter}, which all other calls give"
+            yield _finding("given-elsewhere", call, callee, scope, parameter, what)
+
+
+def _calls(name: str, world: World) -> list[ast.Call]:
+    """The project's calls of what has this name, less those that tell nothing of what they give."""
+    files = (world.program.file(path) for path in world.program.holding(world.side.project.package, name))
+    nodes = (node for file in files if file for node in file.nodes)
+    return [
+        node
+        for node in nodes
+        if isinstance(node, ast.Call) and last_name(node.func) == name and not _is_open(node)
+    ]
+
+
+def _given(call: ast.Call, callee: Callee) -> dict[str, ast.expr]:
+    """The values of a call by the parameters that they land on."""
+    places = places_of(callee.node.args)[int(callee.bound) :]
+    given = {place.arg: value for place, value in zip(places, call.args, strict=False)}
+    return given | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+
+
+def _finding(kind: str, call: ast.Call, callee: Callee, scope: Scope, name: str, what: str) -> Finding:
+    return Finding(
+        kind=kind,
+        owner=scope.name,
+        subject=f"{unparse(call.func)}: {name}",
+        what=what,
+        here=side(scope.file, call.lineno, unparse(call)),
+        there=side(callee.file, callee.node.lineno, signature(callee.node)),
+        incident="S",
+        why=f"{callee.name} works with its default for {name}.",
+        todo=f"give {name}, or say why the default is meant",
+    )
 
 
 def _is_super(func: ast.expr) -> bool:

@@ -18,8 +18,9 @@ from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File, Method
 from npu_upgrade.program.scope import Callee, Scope
 
+_FORMS = 2  # others whose parameters say what callers give
 _FEWEST = 2  # others that take a result by the same name, all from one place
-ABOUT = "arguments and results in each other's place, or taken from another one than everywhere else"
+ABOUT = "arguments and results in each other's place, or taken otherwise than everywhere else"
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -76,7 +77,22 @@ def _of_devices(world: World) -> Iterator[Finding]:
 
 
 def _form_takes(method: Method, stem: str, others: Sequence[Method]) -> Iterator[Finding]:
-    """Parameters by place that one form takes in another order than all other forms."""
+    """Parameters that one form takes in another order than all other forms, or not at all."""
+    own = method.node.args
+    lacks = [_named(other.node) - _named(method.node) for other in others]
+    closed = len(lacks) >= _FORMS and own.vararg is None and own.kwarg is None
+    if missing := ", ".join(sorted(set.intersection(*lacks))) if closed else "":
+        yield Finding(
+            kind="parameter-of-forms",
+            owner=method.qualname,
+            subject=f"{stem}: {missing}",
+            what=f"{method.qualname} does not take {missing}, as all other forms of {stem} do",
+            here=side(method, text=signature(method.node)),
+            there=side(others[0], text=signature(others[0].node)),
+            incident="S",
+            why="callers give it whichever form runs: TypeError on this device only",
+            todo=f"take {missing}, and do what the other forms do with it",
+        )
     moved = [displaced(method.node, other.node) for other in others]
     if moved and all(moved):
         names = ", ".join(moved[0])
@@ -91,6 +107,10 @@ def _form_takes(method: Method, stem: str, others: Sequence[Method]) -> Iterator
             why="callers give them by place, so that nothing fails and one is taken for the other",
             todo="take them in the order of the other forms",
         )
+
+
+def _named(node: Function) -> set[str]:
+    return {arg.arg for arg in named_of(node.args)}
 
 
 def _of_form(method: Method, stem: str, others: Sequence[Method]) -> Iterator[Finding]:

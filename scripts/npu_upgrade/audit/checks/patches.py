@@ -12,6 +12,7 @@ from npu_upgrade.audit.checks.imports import FileImports
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import forgets, is_stub
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.names import ALWAYS_DEFINED, names_of
 from npu_upgrade.code.signatures import Function, displaced, misfits, not_taken, signature
 from npu_upgrade.code.walk import bound_once, dotted, last_name, string
 from npu_upgrade.program.absent import never_had
@@ -53,33 +54,66 @@ def check(world: World) -> Iterator[Finding]:
         for patch in _patches(file, world):
             yield from _judged(patch, world, resolver)
         if ".__code__" in file.source:
-            yield from _closures(file)
+            yield from _transplants(file, world)
 
 
-def _closures(file: File) -> Iterator[Finding]:
-    """Code objects that are put into another function and need the names around their own."""
+def _transplants(file: File, world: World) -> Iterator[Finding]:
+    """Code objects that are put into another function, and the names they miss there."""
     for node in file.nodes:
         if not isinstance(node, ast.Assign) or not _is_code(node.value) or not _is_code(node.targets[0]):
             continue
         name = dotted(node.value).removesuffix(".__code__")
-        tables = [
-            table
-            for table in _functions(symtable.symtable(file.source, "", "exec"))
-            if table.get_name() == name
-        ]
-        if free := sorted(tables[0].get_frees()) if len(tables) == 1 else []:
-            names = ", ".join(free)
-            yield Finding(
-                kind="closure",
-                owner=name,
-                subject=f"{dotted(node.targets[0])}: {names}",
-                what=f"the code of {name} is put elsewhere and needs {names} of where it is defined",
-                here=side(file, node, ast.unparse(node)),
-                there=None,
-                incident="S",
-                why="a function without a closure takes no code with free names: ValueError when it is set",
-                todo=f"let {name} get {names} from a module, as a default or by an import in its body",
-            )
+        tables = list(_functions(symtable.symtable(file.source, "", "exec")))
+        if len(found := [table for table in tables if table.get_name() == name]) != 1:
+            continue
+        if free := sorted(found[0].get_frees()):
+            why = "a function without a closure takes no code with free names: ValueError when it is set"
+            yield _transplanted(file, node, name, free, "of where it is defined", why)
+        elif missing := _not_there(file, node.targets[0], set(found[0].get_globals()), world):
+            why = "the code runs with the names of the other module: NameError when it is called"
+            yield _transplanted(file, node, name, missing, "which that function's module has not", why)
+
+
+def _not_there(file: File, target: ast.expr, names: set[str], world: World) -> list[str]:
+    """The names that the code reads and the module that it is put into has not; where that is not known,
+    those that are this file's own."""
+    home = _home(file, target, world)
+    if home is None:
+        own = {*file.functions, *file.classes, *file.values}
+        return [] if dotted(target).partition(".")[0] in own else sorted(names & own)
+    if home is file or "*" in home.imports:
+        return []
+    return sorted(names - names_of(home.source).bound - ALWAYS_DEFINED)
+
+
+def _home(file: File, target: ast.expr, world: World) -> File | None:
+    """The file of the function whose code is replaced."""
+    held = target.value if isinstance(target, ast.Attribute) else target
+    named = _aliases(file).get(held.id, held) if isinstance(held, ast.Name) else held
+    if isinstance(named, ast.Attribute):
+        owners = FileImports(file, world).owners(named.value, named.attr)
+        return world.program.module(owners[0]) if len(set(owners)) == 1 else None
+    name = dotted(named)
+    items = [*file.imports.get(name, ()), *file.local_imports.get(name, ())]
+    found = [world.program.imported(item) for item in items]
+    return found[0].file if len(found) == 1 and isinstance(found[0], FunctionSymbol) else None
+
+
+def _transplanted(
+    file: File, node: ast.Assign, name: str, missing: Sequence[str], where: str, why: str
+) -> Finding:
+    names = ", ".join(missing)
+    return Finding(
+        kind="transplanted",
+        owner=name,
+        subject=f"{dotted(node.targets[0])}: {names}",
+        what=f"the code of {name} is put into another function and needs {names}, {where}",
+        here=side(file, node, ast.unparse(node)),
+        there=None,
+        incident="S",
+        why=why,
+        todo=f"let {name} get {names} by an import in its body",
+    )
 
 
 def _is_code(node: ast.expr) -> bool:
