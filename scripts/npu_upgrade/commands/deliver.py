@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.commands.arguments import REPEATED, option
+from npu_upgrade.commands.gains import list_gains
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.delivery.commit import Delivery, Done
 from npu_upgrade.delivery.place import is_signed
 from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.upgrade import carry_out, include, prepare, request
-from npu_upgrade.ground.command import Command, answered, current, upgrade
-from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.command import Command, current, upgrade
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.ask import port_survey
-from npu_upgrade.job.job import Job, naming
-from npu_upgrade.job.plan_file import load_plan
+from npu_upgrade.job.job import naming
 
 EXAMPLES = """--repo ../vllm-omni --dry-run
 --repo ../vllm-omni
@@ -63,7 +61,7 @@ def run(args: argparse.Namespace) -> Result:
     job = named_job(args)
     if args.include:
         include(job, args.repo, args.include, keep=not args.dry_run)
-    _list_gains(job)
+    list_gains(job)
     keeping = for_real() if args.include and args.dry_run else None
     delivery = prepare(job, args.repo, args.title, keeping)
     data = {"job": job.id, "tree": delivery.subject.tree}
@@ -72,16 +70,6 @@ def run(args: argparse.Namespace) -> Result:
     done = carry_out(job, delivery, sign=args.sign)
     opened = request(job, delivery) if args.pr and done.sha else None
     return outcome(delivery, done, data, refused=upgrade("next", *naming(job)), request=opened)
-
-
-def _list_gains(job: Job) -> None:
-    """List anew what the NPU side lacks of the GPU side, when files changed since: the commit names it."""
-    listed_for = port_survey(job).get("tree")
-    if listed_for and listed_for != load_plan(job).subject(job.root).tree:
-        say("listing what the files lack of the GPU side now")
-        _, said = answered(upgrade("port", *naming(job)), whole=False)
-        if why := said.get("error"):
-            say(f"note: listing failed; the commit names what was lacking before: {why}")
 
 
 def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ()) -> Result:

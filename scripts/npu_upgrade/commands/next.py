@@ -16,13 +16,19 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
 
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.asking import asked
-from npu_upgrade.commands.job_arguments import add_job_arguments, discovered_alone, named_walk
+from npu_upgrade.commands.job_arguments import (
+    add_job_arguments,
+    discovered_alone,
+    named_job,
+    named_walk,
+)
 from npu_upgrade.ground.command import ADAPT, answered, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
@@ -89,7 +95,8 @@ def run(args: argparse.Namespace) -> Result:
     while args.go and step.needs_nobody and time.monotonic() - begun < _MOST_SECONDS:
         if (called := str(step.command)) in ran:
             break
-        ran[called] = _run(step)
+        with _beside(step, args):
+            ran[called] = _run(step)
         walk = named_walk(args)
         step = next_step(walk)
     result = _result(walk, step)
@@ -106,6 +113,15 @@ def run(args: argparse.Namespace) -> Result:
         if not broken and step.needs_nobody and str(step.command) not in ran:
             result.next = upgrade("next", "--run", *walk.naming)
     return result
+
+
+def _beside(step: Step, args: argparse.Namespace) -> AbstractContextManager[None]:
+    """What the delivery needs and a run of minutes leaves time for."""
+    if program() == ADAPT or not step.stage or step.stage.name != "emulate":
+        return nullcontext()
+    from npu_upgrade.commands.gains import listing_beside  # an upgrade's, and dear
+
+    return listing_beside(named_job(args))
 
 
 def _run(step: Step) -> dict[str, Any]:
