@@ -633,3 +633,39 @@ def test_shared_code_uses_what_the_npu_class_in_the_place_of_the_other_has(
     }
     found = [subject.rpartition(": ")[2] for *_, subject in seen(make_world(tmp_path, files), check)]
     assert found == told
+
+
+@pytest.mark.parametrize(
+    ("lines", "set_before", "told"),
+    [
+        (("if self.scales:", "    self.scales = False"), False, True),
+        (("if self.scales and more:", "    self.scales = False"), False, True),
+        (("if self.scales:", "    self.scales = False"), True, False),
+        (("if more:", "    self.scales = False", "return self.scales"), False, False),
+        (("if getattr(self, 'scales', None):", "    self.scales = False"), False, False),
+    ],
+)
+def test_what_is_only_set_below_its_own_test_is_set_by_nobody(
+    tmp_path: Path, lines: tuple[str, ...], set_before: bool, told: bool
+) -> None:
+    body = "\n".join(f"                {line}" for line in lines)
+    runner = f"""
+        from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(NPUModelRunner):
+            def step(self, more):
+{body}
+    """
+    parent = f"""
+        class GPUModelRunner:
+            def __init__(self):
+                self.{"scales" if set_before else "rows"} = 1
+
+            def run(self):
+                return self.step(1)
+
+            def step(self, more):
+                return more
+    """
+    found = findings(make_world(tmp_path, {BASE: runner, VLLM: parent}), "attributes")
+    assert any("self.scales" in one.what for one in found) is told
