@@ -9,7 +9,7 @@ import pytest
 from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, write
 
 from npu_upgrade.cli import main as cli
-from npu_upgrade.commands import deliver as deliver_command
+from npu_upgrade.commands import gains
 from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.ground.files import sha256
@@ -290,14 +290,14 @@ def test_what_was_ported_is_named_by_feature_while_it_is_there(upgrade, deliver)
 
 def test_what_was_not_ported_is_listed_anew_when_the_files_are_others(upgrade, deliver, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(
-        deliver_command, "answered", lambda command, **_: (0, asked.append(command.name) or {})
-    )
+    monkeypatch.setattr(gains, "answered", lambda command, **_: (0, asked.append(command.name) or {}))
     place = upgrade.job.folder / "port.json"
     for tree, times in ((load_plan(upgrade.job).subject(upgrade.repo).tree, 0), ("others", 1)):
         place.write_text(json.dumps({"hunks": [], "refused": [], "tree": tree}))
         assert deliver("--dry-run")[0] == 0
-        assert asked == ["port"] * times
+        with gains.listing_beside(upgrade.job):
+            pass  # a longer run; the list is waited for
+        assert asked == ["port"] * times * 2
 
 
 def known_hunk(upgrade, new: str = "a = 2") -> None:
