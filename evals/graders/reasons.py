@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bench.replay_score import keys, total, union
-from graders.runners import runner_files, runners, target_keys
+from graders.runners import in_npu_words, runner_files, runners, target_keys
 from graders.score import Score
 from graders.task import Task
 from graders.workspace import Workspace
@@ -20,10 +20,12 @@ _WITHOUT = ("import ", "from ", '"', "'")
 def unexplained(workspace: Workspace, task: Task) -> Score:
     """The changed statements without a recorded reason; one costs the whole point.
 
-    Explained is what the checkout had, what the target has, what the GPU side has (the merge and the port
-    bring it), and what stands in a method for which an answer with a text or a note is recorded.
+    Explained is what the checkout had, what the target has, what the GPU side has, in its own words or in
+    those of the NPU side (the merge and the port bring it), and what stands in a method for which an answer
+    with a text or a note is recorded.
     """
-    known = union(workspace.before(runner.gpu_path) for runner in runners(task)) | target_keys(task)
+    gpu = [workspace.before(runner.gpu_path) for runner in runners(task) if runner.gpu_path]
+    known = union((*gpu, *(in_npu_words(text, task) for text in gpu))) | target_keys(task)
     answered = _answered(workspace)
     strange: Counter[str] = Counter()
     for path in runner_files(workspace, task):

@@ -16,6 +16,7 @@ from graders.task import Task
 from graders.workspace import Workspace
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import undefined_names
+from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.lineage.downstream import Runner, omni_side
 from npu_upgrade.lineage.history import upstream_unit
 from npu_upgrade.lineage.inference import infer
@@ -195,6 +196,14 @@ def _human(task: Task) -> SourceTree:
 
 def runners(task: Task) -> tuple[Runner, ...]:
     return omni_side(_human(task)).runners
+
+
+def in_npu_words(text: str, task: Task) -> str:
+    """A text of the GPU side as a port brings it; the text itself where it is no Python."""
+    try:
+        return translate(text, omni_side(_human(task)).class_names)
+    except SyntaxError:
+        return text
 
 
 @cache

@@ -15,7 +15,8 @@ from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.delivery.upgrade import _by_hand
-from npu_upgrade.job import stops
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job import answer, stops
 from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _finding, _item
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
@@ -311,6 +312,47 @@ def test_a_finding_is_answered_with_small_changes_of_its_method(
     assert text_of(world) == expected
     answers.write_text(json.dumps([{"id": id_, "answer": "waive", "note": "x", "replace": replace}]))
     assert upgrade("resolve", "--from", str(answers))[0] == 2
+
+
+def test_a_waiver_is_taken_whatever_text_stands_before_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text changes the file, and with it goes what the last audit found there."""
+    give(
+        "        self.record(stats.missing(logits.cpu()))\n        self.load(1, 2, 3)\n",
+        monkeypatch=monkeypatch,
+    )
+    for kind in ("look", "port", "emulate"):
+        upgrade("next", "--skip", kind, "--note", "not here")
+    found = {one["subject"]: one["key"] for one in audit(world)[1]["findings"] if one["state"] == "NEW"}
+    (load,), (missing,) = (
+        [key for subject, key in found.items() if word in subject] for word in ("load", "missing")
+    )
+    given = [
+        {"id": load, "answer": "with", "replace": {"        self.load(1, 2, 3)\n": ""}},
+        {"id": missing, "answer": "waive", "note": "never taken"},
+    ]
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(json.dumps(given))
+    code, done, _ = upgrade("resolve", "--from", str(answers))
+    assert code == 0, done
+    assert done["summary"].startswith("2 answers")
+    assert audit(world)[0] == 0
+
+
+def test_a_file_beside_the_runners_is_corrected_by_an_answer(world: World) -> None:
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    worker = "vllm_omni/platforms/npu/worker/npu_worker.py"
+    (world.omni / worker).write_text("class Worker:\n    def start(self):\n        return 1\n")
+    job = job_of(world)
+    asked = Ask("finding", "f-1", "what", worker, "Worker.start")
+    text = "def start(self):\n    return 2\n"
+    done = answer.to_methods(job, load_plan(job), asked, text, [], "it returns two")
+    assert done.problems == []
+    assert "        return 2\n" in (world.omni / worker).read_text()
+    gone = Ask("finding", "f-1", "what", "vllm_omni/nowhere.py", "Worker.start")
+    with pytest.raises(BadInput, match="is not a file of this upgrade"):
+        answer.to_methods(job, load_plan(job), gone, text, [], "x")
 
 
 def test_a_finding_of_files_that_were_edited_since_can_still_be_answered(

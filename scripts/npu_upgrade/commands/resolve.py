@@ -186,8 +186,13 @@ def _entries(name: str) -> list[Given]:
 
 
 def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
-    """Take all answers, one after the other; the first that is refused takes those before it back."""
+    """Take all answers, one after the other; the first that is refused takes those before it back.
+
+    What is waived or left comes first: a text changes the files, and their findings then wait for an audit.
+    """
+    entries = sorted(entries, key=lambda entry: entry[1].answer not in ("waive", "leave"))
     taken: list[tuple[Ask, Answer]] = []
+    dropped: list[str] = []
     refused: dict[str, list[str]] = {}
     closed: list[str] = []
     found = asks(job, load_plan(job), job.records())
@@ -196,7 +201,8 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
         for id_, given in entries:
             found = asks(job, load_plan(job), job.records()) if taken else found
             if id_ in asked and all(ask.id != id_ for ask in found):
-                continue  # an answer before it closed it too
+                dropped.append(id_)  # an answer before it closed it too, or changed its file
+                continue
             if id_ not in asked and closed_by_edit(job, load_plan(job), id_):
                 closed.append(id_)
                 continue
@@ -227,6 +233,11 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     notes = {ask.id: entry.note for ask, entry in taken}
     said = f"{len(taken)} answers"
     said += f"; not needed, an edit has closed it: {', '.join(closed)}" if closed else ""
+    said += (
+        f"; closed by another answer, or asked again by the next gate: {', '.join(dropped)}"
+        if dropped
+        else ""
+    )
     return _recheck(job, data, said, states, notes)
 
 
@@ -318,6 +329,8 @@ def _method(job: Job, ask: Ask) -> str:
 def _changed(side: str, where: str, given: Given, ask: Ask) -> str:
     """A side of a conflict, or a method, with the changes that an answer asks for; each stands in it once."""
     for before, after in given.changes.items():
+        if not side.count(before) and side.endswith(before.rstrip("\n")):  # a last line without its end
+            before, after = before.rstrip("\n"), after.rstrip("\n")
         if side.count(before) != 1:
             raise BadInput(
                 f"{ask.id}: `replace`: it stands {side.count(before)} times in {where}: {before!r}",

@@ -149,8 +149,11 @@ def _check_evidence(job: Job, plan: Plan, subject: Subject, keeping: Command | N
     for gate in ("plan",) if not_for(job, "audit") else ("plan", "audit"):
         known = [record for record in records if (record.gate, record.label) == (gate, "static")]
         if not any(record.tree == subject.tree for record in known):
+            new = [path for path in job.included if known and path not in known[-1].subject.files]
+            unjudged = f", {', '.join(new)} not among them" if new else ""
+            judged = f"judged other contents of these files{unjudged}" if known else "has no evidence"
             raise BadInput(
-                f"gate {gate} {'judged other contents of these files' if known else 'has no evidence'}",
+                f"gate {gate} {judged}",
                 expected=f"gate {gate} (static) for the files as they are now",
                 try_=(
                     f"{keeping.short}, which keeps what it includes, also where it refuses; "

@@ -190,14 +190,18 @@ def _undo_file(job: Job, journal: Journal, entry: Answer) -> str:
 
 
 def _read(job: Job, plan: Plan, path: str) -> str:
-    """The file as it is; :class:`BadInput` when it is not as the last check or answer left it."""
-    if path not in plan.files:
+    """The file as it is; :class:`BadInput` when it is not as the last check or answer left it.
+
+    How files beside the merged ones were left no check says.
+    """
+    file = job.root / path
+    beside = bool(job.repo) and path.endswith(".py") and file.is_file()
+    if path not in plan.files and not beside:
         raise BadInput(
             f"{path or 'that place'} is not a file of this upgrade",
-            expected=f"one of {', '.join(plan.files)}",
-            try_="--in base, ar or generation; other files are corrected by hand, in a commit of their own",
+            expected=f"one of {', '.join(plan.files)}, or a Python file of the checkout",
+            try_="--in base, ar or generation; or correct the file by hand, and --accept with a note",
         )
-    file = job.root / path
     try:
         text = file.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -206,7 +210,7 @@ def _read(job: Job, plan: Plan, path: str) -> str:
         ) from error
     known = {plan.hashes.get(path, "")}
     known |= {entry.after for entry in job.journal.answers() if entry.path == path}
-    if sha256(text) not in known:
+    if path in plan.hashes and sha256(text) not in known:
         raise BadInput(
             f"{file} was changed since it was last checked, and not by an answer",
             expected="the file as upgrade.py plan or resolve left it",
