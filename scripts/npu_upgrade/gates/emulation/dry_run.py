@@ -70,11 +70,13 @@ def run(
     reuse: Collection[str] = (),
     go_on: Callable[[Outcome], bool] = lambda outcome: True,
     check: Callable[[], object] = lambda: None,
+    compared: str = ", not compared yet",
 ) -> Played:
     """Import everything, then run each (tier, scenario); results and logs are in ``out``.
 
     Kept outcomes of the states in ``reuse`` that still hold are taken in place of a run. ``go_on`` is told
-    each outcome of a run and says whether others are to follow; all ends when ``check`` raises.
+    each outcome of a run and says whether others are to follow; all ends when ``check`` raises. ``compared``
+    is said of each failure: what it is to the other pair.
     """
     all_wanted = [("import", None), *wanted]
     reused = _reused(triple, all_wanted, reuse)
@@ -83,7 +85,7 @@ def run(
 
     def judged(outcome: Outcome) -> bool:
         if outcome.state not in (PASS, ABSENT):
-            say(f"note: {outcome.name} {outcome.state}, not compared yet: {cut(outcome.why, _WHY)}")
+            say(f"note: {outcome.name} {outcome.state}{compared}: {cut(outcome.why, _WHY)}")
         if not go_on(outcome):
             stopped.append(outcome)
         return not stopped
@@ -203,6 +205,7 @@ class Before:
                 return found
             say(f"the matched old pair, for {' '.join(dict.fromkeys((tier, name)))}")
             out, wanted = self._out / f"{tier}-{name}", [(tier, scenario)] if scenario else []
-            return run(self.triple, wanted, out, reuse=(PASS, FAIL, ABSENT)).outcomes[-1]
+            pair = " on the old pair"
+            return run(self.triple, wanted, out, reuse=(PASS, FAIL, ABSENT), compared=pair).outcomes[-1]
         except UpgradeError as error:
             return Outcome(tier, name, INCONCLUSIVE, f"the old pair cannot run here: {error.what}")
