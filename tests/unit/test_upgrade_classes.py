@@ -300,6 +300,13 @@ def test_what_was_not_ported_is_listed_anew_when_the_files_are_others(upgrade, d
         assert asked == ["port"] * times * 2
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_an_audit_asked_to_correct_is_part_of_the_upgrade(upgrade, asked) -> None:
+    upgrade.record("audit", data={"failing": ["imports-0"], "failing_in": [OTHER] if asked else []})
+    write(upgrade.repo, OTHER, "CORRECTED = True\n")
+    assert (OTHER in load_plan(upgrade.job).further) is asked
+
+
 def known_hunk(upgrade, new: str = "a = 2") -> None:
     """A hunk that nobody asked about: only the ledger of hunks knows where it belongs."""
     hunk = {"kind": "change", "state": "open", "note": "", "since": {}, "at": "2026-11-20T12:00:00Z"}

@@ -124,7 +124,9 @@ def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool
     # `next` hands the findings out
     result.brief = {name: result.data[name] for name in ("broken_checks",) if result.data[name]}
     counted = {"counts": result.data["counts"], "baseline": result.data["baseline"]}
-    counted |= {"failing": [one.finding.key for one in judged if one.state == NEW][:MOST_KEYS]}
+    new = [one.finding for one in judged if one.state == NEW]
+    counted |= {"failing": [one.key for one in new][:MOST_KEYS]}
+    counted |= {"failing_in": sorted({one.here.path for one in new})}
     waived = [one for one in judged if one.state == WAIVED][:MOST_KEYS]
     counted["waived"] = [{"key": one.finding.key, "reason": one.reason[:200]} for one in waived]
     findings = {"findings": as_data(judged)}

@@ -90,7 +90,8 @@ def load_plan(job: Job, repo: Path | None = None) -> Plan:
 def _further(job: Job, repo: Path, files: Collection[str]) -> list[str]:
     """What belongs to the upgrade beyond the merged files.
 
-    It is the edits in their folders and those that an answer speaks of, and what was included.
+    It is the edits in their folders and those that an answer speaks of or an audit asked for, and what was
+    included.
     """
     try:
         checkout = open_checkout(repo)
@@ -98,7 +99,9 @@ def _further(job: Job, repo: Path, files: Collection[str]) -> list[str]:
         base = base_of(checkout, job.marker)
         beside = {*edited(checkout, base, folders), *job.included}
         answered = {entry.path for entry in job.journal.answers() if entry.path and entry.how != "waive"}
-        beside |= {*changed_since(checkout, base, answered - beside - set(files))}
+        audits = (one.data for one in job.ledger().records if one.gate == "audit")
+        wanted = answered.union(*(data.get("failing_in", ()) for data in audits))
+        beside |= {*changed_since(checkout, base, wanted - beside - set(files))}
     except UpgradeError:  # whoever commits there is told why git cannot
         return []
     return sorted(beside - set(files))
