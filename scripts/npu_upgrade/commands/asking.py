@@ -20,8 +20,9 @@ from npu_upgrade.job.stages import State, Step, Walk, next_step
 
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
-    "conflict, else whole methods, at any indentation; ours or theirs, and `with` about a method, take "
-    "`replace: {BEFORE: AFTER}` for small changes; an ask without `answer` takes those of the one before"
+    "conflict, indented as in the file, or whole methods, at any indentation; `imports: [LINE]` adds some; "
+    "ours or theirs, and `with` about a method, take `replace: {BEFORE: AFTER}` for small changes; an "
+    "ask without `answer` takes those of the one before"
 )
 
 
