@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bench.signoff_bases import Answer, Place, make
@@ -398,28 +399,26 @@ def _pushed(place: Place) -> Answer:
     return place.deliver()
 
 
-def _emulated_elsewhere(place: Place) -> Answer:
-    """A pack climbs on a machine that has the emulated NPU, and what it leaves comes back."""
+def _away(place: Place, rungs: str, python: Path) -> Answer:
+    """A pack climbs on another machine, and what it leaves comes back."""
     pack, there = place.workspace / ".npu-upgrade/away.pyz", place.workspace / ".npu-upgrade/there"
-    _ends(place.call("validate", "--pack", pack, "--rungs", "emulated"))
-    command = [sys.executable, str(pack), "--into", str(there), "--python", str(place.python)]
+    _ends(place.call("validate", "--pack", pack, "--rungs", rungs))
+    command = [sys.executable, str(pack), "--into", str(there), "--python", str(python)]
     done = subprocess.run(command, cwd=place.workspace, capture_output=True, text=True)
-    assert (there / "evidence.tar.gz").exists(), done.stderr[-1000:]
-    _ends(place.call("evidence", "import", there / "evidence.tar.gz"))
+    assert (there / "evidence.tar.gz").exists(), done.stdout[-1000:] + done.stderr[-1000:]
+    answer = place.call("evidence", "import", there / "evidence.tar.gz")
+    _ends(answer)
+    assert len(answer.data["added"]) >= len(rungs.split(",")), answer.words
     return place.deliver()
+
+
+def _emulated_elsewhere(place: Place) -> Answer:
+    return _away(place, "emulated", place.python)
 
 
 def _on_cpu_elsewhere(place: Place) -> Answer:
-    """A pack climbs to real weights on the CPU of another machine, and what it leaves comes back."""
-    pack, there = place.workspace / ".npu-upgrade/cpu.pyz", place.workspace / ".npu-upgrade/cpu-there"
-    _ends(place.call("validate", "--pack", pack, "--rungs", "cpu-dummy,cpu-real"))
-    command = [sys.executable, str(pack), "--into", str(there), "--python", str(cpu_python())]
-    done = subprocess.run(command, cwd=place.workspace, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-1000:]
-    answer = place.call("evidence", "import", there / "evidence.tar.gz")
-    _ends(answer)
-    assert len(answer.data["added"]) == 2, answer.words
-    return place.deliver()
+    """Real weights on the CPU of another machine."""
+    return _away(place, "cpu-dummy,cpu-real", cpu_python())
 
 
 def _as_before(place: Place) -> Answer:

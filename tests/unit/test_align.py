@@ -20,7 +20,7 @@ def paired(pairs, a, b) -> list[tuple[str, str]]:
     return [(a[i].key, b[j].key) for i, j in pairs]
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(versions())
 def test_pairs_are_equal_statements_in_order(sides):
     base, side = split_statements(sides[0]), split_statements(sides[1])

@@ -174,7 +174,13 @@ def test_the_form_for_the_device_returns_in_the_order_of_the_others(
 
 
 @pytest.mark.parametrize(
-    ("takes", "kinds"), [("rest, x", ["parameter-order"]), ("x, rest", []), ("x, more, rest", [])]
+    ("takes", "kinds"),
+    [
+        ("rest, x", ["parameter-order"]),
+        ("x, rest", []),
+        ("x, more, rest", []),
+        ("x", ["parameter-of-forms"]),
+    ],
 )
 def test_the_form_for_the_device_takes_in_the_order_of_the_others(
     tmp_path: Path, takes: str, kinds: list[str]

@@ -182,7 +182,7 @@ def edit(rng: random.Random, nodes: Block) -> None:
         nodes[at] = (simple(rng), [])
 
 
-@settings(max_examples=600, derandomize=True)
+@settings(max_examples=1500, derandomize=True)
 @given(versions())
 def test_no_result_reads_a_name_whose_binding_it_dropped(sides: tuple[str, str, str]) -> None:
     assert silent(*sides) == set()

@@ -23,8 +23,8 @@ from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import MergedMethod, as_module, resolved, syntax_error
 
 # The same examples on every run: some generated triples have no one right answer to check against.
-many = settings(max_examples=120, derandomize=True)
-some = settings(max_examples=60, derandomize=True)
+many = settings(max_examples=250, derandomize=True)
+some = settings(max_examples=100, derandomize=True)
 
 
 def merge(*sides: str) -> MergedMethod:

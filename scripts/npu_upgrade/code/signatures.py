@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -132,6 +133,20 @@ def misfits(calls: Sequence[ast.Call], before: Function, after: Function, bound:
         if (reason := misfit(call, after, bound=bound)) and not misfit(call, before, bound=bound)
     ]
     return list(dict.fromkeys(found))
+
+
+def landing(call: ast.Call, node: Function, *, bound: bool) -> list[tuple[ast.arg, ast.expr]]:
+    """The values of a call with the parameters that they surely land on (``bound`` as in ``misfit``)."""
+    args = node.args
+    by_place = itertools.takewhile(lambda value: not isinstance(value, ast.Starred), call.args)
+    found = list(zip(places_of(args)[int(bound) :], by_place, strict=False))
+    named = {arg.arg: arg for arg in [*args.args, *args.kwonlyargs]}
+    return found + [(named[k.arg], k.value) for k in call.keywords if k.arg in named]
+
+
+def is_spread(call: ast.Call) -> bool:
+    """Whether a call unpacks arguments, so that the source does not tell what it gives."""
+    return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
 
 
 def is_bound(node: Function) -> bool:

@@ -87,7 +87,7 @@ def bound_once(nodes: Iterable[ast.AST]) -> set[str]:
     return {name for name, count in stored.items() if count == 1}
 
 
-def is_super(node: ast.AST) -> TypeGuard[ast.Call]:
+def is_super(node: ast.AST | None) -> TypeGuard[ast.Call]:
     """Whether a node is a call of ``super``."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 

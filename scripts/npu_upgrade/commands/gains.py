@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from npu_upgrade.ground.command import answered, upgrade
+from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.job.ask import port_survey
 from npu_upgrade.job.job import Job, naming
@@ -23,10 +24,16 @@ def list_gains(job: Job) -> None:
             say(f"note: listing failed; the commit names what was lacking before: {why}")
 
 
+def _list_if_possible(job: Job) -> None:
+    """As ``list_gains``; where the job cannot be read, the command beside it says so in its own words."""
+    with suppress(UpgradeError):
+        list_gains(job)
+
+
 @contextmanager
 def listing_beside(job: Job) -> Generator[None]:
     """List again while something longer runs, so that the delivery finds it done."""
-    beside = threading.Thread(target=list_gains, args=[job])
+    beside = threading.Thread(target=_list_if_possible, args=[job])
     beside.start()
     try:
         yield

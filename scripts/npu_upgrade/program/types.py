@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, string, walk
+from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method, Program, ValueSymbol
 from npu_upgrade.program.scope import PROPERTIES, TRANSPARENT, Binding, Scope, decorators, scope_of
@@ -183,19 +183,22 @@ class Types:
         name = dotted(node.func)
         if not name or name.partition(".")[0] in self._own_names(scope):
             return None
+        if (found := self._called(name, scope)) is None:
+            return None
+        file, given = found[0], found[1].returns
+        if not isinstance(given, ast.Subscript) or last_name(given.value) not in ("type", "Type"):
+            return None
+        return annotated(file, given.slice)
+
+    @staticmethod
+    def _called(name: str, scope: Scope) -> tuple[File, Function] | None:
+        """The function, or the method of a class, that a dotted name leads to."""
         owner, _, method = name.rpartition(".")
-        found = scope.file.resolve(name)
         cls = scope.file.resolve(owner) if owner else None
-        known = cls.lookup(method) if isinstance(cls, ClassSymbol) else None
-        at = known.owner.file if known else found.file if isinstance(found, FunctionSymbol) else None
-        given = (
-            known.node.returns if known else found.node.returns if isinstance(found, FunctionSymbol) else None
-        )
-        is_class = isinstance(given, ast.Subscript) and dotted(given.value).rpartition(".")[2] in (
-            "type",
-            "Type",
-        )
-        return annotated(at, given.slice) if at and is_class and isinstance(given, ast.Subscript) else None
+        if isinstance(cls, ClassSymbol) and (known := cls.lookup(method)):
+            return known.owner.file, known.node
+        found = scope.file.resolve(name)
+        return (found.file, found.node) if isinstance(found, FunctionSymbol) else None
 
     def _taken(self, node: ast.Call, func: ast.Attribute, scope: Scope) -> Type | None:
         """What a dictionary of known values gives by ``get`` and its like, or the default beside it."""

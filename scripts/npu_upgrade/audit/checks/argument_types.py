@@ -10,7 +10,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, misfit, named_of, places_of, signature
+from npu_upgrade.code.signatures import Function, landing, misfit, signature
 from npu_upgrade.code.walk import dotted, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.callees import Resolver, resolver_of
@@ -47,24 +47,11 @@ def check(world: World) -> Iterator[Finding]:
 
 
 def _judged(call: ast.Call, callee: Callee, scope: Scope, resolver: Resolver) -> Iterator[Finding]:
-    for parameter, argument in _pairs(call, callee):
+    for parameter, argument in landing(call, callee.node, bound=callee.bound):
         takes = _kinds(parameter.annotation, callee.file)
         given = _given(argument, scope, resolver) if takes else frozenset()
         if given and not given & takes:
             yield _finding(call, callee, scope, parameter, (argument, given, takes))
-
-
-def _pairs(call: ast.Call, callee: Callee) -> Iterator[tuple[ast.arg, ast.expr]]:
-    """The arguments with the parameters that they surely land on."""
-    places = places_of(callee.node.args)[int(callee.bound) :]
-    for parameter, argument in zip(places, call.args, strict=False):
-        if isinstance(argument, ast.Starred):
-            break
-        yield parameter, argument
-    named = {arg.arg: arg for arg in named_of(callee.node.args)}
-    for keyword in call.keywords:
-        if keyword.arg in named:
-            yield named[keyword.arg], keyword.value
 
 
 def _given(value: ast.expr, scope: Scope, resolver: Resolver) -> frozenset[str]:

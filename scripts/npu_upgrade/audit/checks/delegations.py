@@ -9,8 +9,16 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, every_parameter, misfit, named_of, places_of, signature
-from npu_upgrade.code.walk import last_name
+from npu_upgrade.code.signatures import (
+    Function,
+    every_parameter,
+    is_spread,
+    landing,
+    misfit,
+    named_of,
+    signature,
+)
+from npu_upgrade.code.walk import is_super, last_name
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.scope import Callee, Scope
 
@@ -27,18 +35,18 @@ def check(world: World) -> Iterator[Finding]:
             continue
         for call in resolver.body(scope.node).calls:
             callee = next(iter(resolver.callees(call, scope)), None)
-            if callee is None or callee.node is scope.node or _is_open(call) or _is_super(call.func):
+            if callee is None or callee.node is scope.node or is_spread(call):
                 continue
-            if misfit(call, callee.node, bound=callee.bound):
+            if misfit(call, callee.node, bound=callee.bound) or is_super(getattr(call.func, "value", None)):
                 continue
             if last_name(call.func) == scope.node.name:
-                yield from _judged(call, callee, scope, scope.node)
+                yield from _to_namesake(call, callee, scope, scope.node)
             elif callee.file.project == scope.file.project:
                 yield from _beside(call, callee, scope, resolver)
                 yield from _elsewhere(call, callee, scope, world)
 
 
-def _judged(call: ast.Call, callee: Callee, scope: Scope, own: Function) -> Iterator[Finding]:
+def _to_namesake(call: ast.Call, callee: Callee, scope: Scope, own: Function) -> Iterator[Finding]:
     takes = [arg.arg for arg in named_of(callee.node.args)]
     given = _given(call, callee)
     shared = [arg.arg for arg in every_parameter(own.args) if arg.arg in takes and arg.arg != scope.self_name]
@@ -85,15 +93,13 @@ def _calls(name: str, world: World) -> list[ast.Call]:
     return [
         node
         for node in nodes
-        if isinstance(node, ast.Call) and last_name(node.func) == name and not _is_open(node)
+        if isinstance(node, ast.Call) and last_name(node.func) == name and not is_spread(node)
     ]
 
 
 def _given(call: ast.Call, callee: Callee) -> dict[str, ast.expr]:
-    """The values of a call by the parameters that they land on."""
-    places = places_of(callee.node.args)[int(callee.bound) :]
-    given = {place.arg: value for place, value in zip(places, call.args, strict=False)}
-    return given | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    """The values of a call by the names of the parameters that they land on."""
+    return {arg.arg: value for arg, value in landing(call, callee.node, bound=callee.bound)}
 
 
 def _finding(kind: str, call: ast.Call, callee: Callee, scope: Scope, name: str, what: str) -> Finding:
@@ -108,15 +114,3 @@ def _finding(kind: str, call: ast.Call, callee: Callee, scope: Scope, name: str,
         why=f"{callee.name} works with its default for {name}.",
         todo=f"give {name}, or say why the default is meant",
     )
-
-
-def _is_super(func: ast.expr) -> bool:
-    return (
-        isinstance(func, ast.Attribute)
-        and isinstance(func.value, ast.Call)
-        and last_name(func.value.func) == "super"
-    )
-
-
-def _is_open(call: ast.Call) -> bool:
-    return any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords)

@@ -53,17 +53,16 @@ def check(world: World) -> Iterator[Finding]:
     for file in world.files:
         for patch in _patches(file, world):
             yield from _judged(patch, world, resolver)
-        if ".__code__" in file.source:
-            yield from _transplants(file, world)
+        yield from _transplants(file, world)
 
 
 def _transplants(file: File, world: World) -> Iterator[Finding]:
     """Code objects that are put into another function, and the names they miss there."""
-    for node in file.nodes:
-        if not isinstance(node, ast.Assign) or not _is_code(node.value) or not _is_code(node.targets[0]):
-            continue
+    sets = (node for node in file.nodes if isinstance(node, ast.Assign)) if ".__code__" in file.source else ()
+    moved = [node for node in sets if _is_code(node.value) and _is_code(node.targets[0])]
+    tables = list(_functions(symtable.symtable(file.source, "", "exec"))) if moved else []
+    for node in moved:
         name = dotted(node.value).removesuffix(".__code__")
-        tables = list(_functions(symtable.symtable(file.source, "", "exec")))
         if len(found := [table for table in tables if table.get_name() == name]) != 1:
             continue
         if free := sorted(found[0].get_frees()):

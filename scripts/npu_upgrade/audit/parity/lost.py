@@ -14,7 +14,7 @@ from npu_upgrade.audit.parity.call_keywords import callee
 from npu_upgrade.audit.parity.counterparts import upstream_of
 from npu_upgrade.audit.world import Pair, World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, is_spread
 from npu_upgrade.code.walk import are_equal, dotted, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
@@ -167,7 +167,7 @@ def _elsewhere(
     texts = [(text_of(node), text_of(was) if was else "") for node, was in others]
     if kind == KEYWORD:
         calls = [_calls(node).get(among, []) for node in (old.node, method.node)]
-        if not calls[1] or any(_is_spread(call) for call in calls[1]):
+        if not calls[1] or any(is_spread(call) for call in calls[1]):
             return True  # the call itself is gone, or passes what cannot be told
         more = max(len(c.args) for c in calls[1]) > max((len(c.args) for c in calls[0]), default=0)
         moved = any(now.count(f"{name}=") > was.count(f"{name}=") for now, was in texts)
@@ -233,10 +233,6 @@ def _calls(node: Function) -> dict[str, list[ast.Call]]:
 
 def _name(call: ast.Call) -> str:
     return callee(call) or unparse(call.func)
-
-
-def _is_spread(call: ast.Call) -> bool:
-    return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
 
 
 def lost_in(item: Lost, what: str, subject: str) -> Finding:

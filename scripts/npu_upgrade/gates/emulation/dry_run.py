@@ -70,22 +70,23 @@ def run(
     reuse: Collection[str] = (),
     go_on: Callable[[Outcome], bool] = lambda outcome: True,
     check: Callable[[], object] = lambda: None,
-    compared: str = ", not compared yet",
+    pair: str = "",
 ) -> Played:
     """Import everything, then run each (tier, scenario); results and logs are in ``out``.
 
     Kept outcomes of the states in ``reuse`` that still hold are taken in place of a run. ``go_on`` is told
-    each outcome of a run and says whether others are to follow; all ends when ``check`` raises. ``compared``
-    is said of each failure: what it is to the other pair.
+    each outcome of a run and says whether others are to follow; all ends when ``check`` raises. ``pair``
+    says with each failure which one failed; without it, that nothing was compared yet.
     """
     all_wanted = [("import", None), *wanted]
     reused = _reused(triple, all_wanted, reuse)
     todo = [(tier, one) for tier, one in all_wanted if _key(tier, one) not in reused]
     stopped: list[Outcome] = []
+    where = f" on the {pair} pair" if pair else ", not compared yet"
 
     def judged(outcome: Outcome) -> bool:
         if outcome.state not in (PASS, ABSENT):
-            say(f"note: {outcome.name} {outcome.state}{compared}: {cut(outcome.why, _WHY)}")
+            say(f"note: {outcome.name} {outcome.state}{where}: {cut(outcome.why, _WHY)}")
         if not go_on(outcome):
             stopped.append(outcome)
         return not stopped
@@ -205,7 +206,6 @@ class Before:
                 return found
             say(f"the matched old pair, for {' '.join(dict.fromkeys((tier, name)))}")
             out, wanted = self._out / f"{tier}-{name}", [(tier, scenario)] if scenario else []
-            pair = " on the old pair"
-            return run(self.triple, wanted, out, reuse=(PASS, FAIL, ABSENT), compared=pair).outcomes[-1]
+            return run(self.triple, wanted, out, reuse=(PASS, FAIL, ABSENT), pair="old").outcomes[-1]
         except UpgradeError as error:
             return Outcome(tier, name, INCONCLUSIVE, f"the old pair cannot run here: {error.what}")
