@@ -133,7 +133,9 @@ def run(capsys):
     def called(*options: str) -> tuple[int, dict]:
         capsys.readouterr()
         code = cli.main("upgrade.py", "", ["emulate"], ["emulate", "--format", "json", *options])
-        return code, json.loads(capsys.readouterr().out)
+        captured = capsys.readouterr()
+        called.notes = captured.err
+        return code, json.loads(captured.out)
 
     return called
 
@@ -271,6 +273,7 @@ def test_a_failure_of_the_old_pair_too_stops_nothing(machine, upgrade, run):
     code, result = run()
     assert (code, result["tiers"]["eager"]) == (0, "LAG")
     assert "graph ar" in machine.played
+    assert "note: the old pair fails alike in eager ar" in run.notes
 
 
 def test_with_graphs_the_failure_counts_that_the_old_pair_has_without_them(machine, upgrade, run):
@@ -302,6 +305,7 @@ def test_an_old_pair_that_did_not_fail_in_the_same_way_excuses_nothing(machine, 
     assert (code, result["tiers"]["eager"]) == (1, "FAIL")
     assert old.why in result["runs"][1]["why"]
     assert "graph ar" not in machine.played
+    assert f"note: eager ar fails newly: the old pair is {old.state} there" in run.notes
 
 
 @pytest.mark.parametrize(("times", "verdict"), [(1, "INCONCLUSIVE"), (2, "FAIL")])

@@ -384,6 +384,18 @@ class _Playing:
         """Whether a failure is not the old pair's too, nor one of a server's answers that come and go."""
         if outcome.state != FAIL:
             return False
+        newly, key = self._is_new(outcome), (outcome.tier, outcome.scenario)
+        old = self._olds.get(key)
+        if newly:
+            does = f"is {old.state} there" if old else "was not asked"
+            say(f"note: {outcome.name} fails newly: the old pair {does}")
+        elif key in self._unsteady:
+            say(f"note: {outcome.name}: {self._unsteady[key].why}")
+        elif old:
+            say(f"note: the old pair fails alike in {old.name}: this lags, and is no reason to stop")
+        return newly
+
+    def _is_new(self, outcome: Outcome) -> bool:
         key = (outcome.tier, outcome.scenario)
         before = self._before
         ran = self._by_name.get(key)

@@ -90,9 +90,10 @@ def _follow(
         said = _said(line)
         if said is None:
             continue
-        say(f"  {said['done']:<28} {said['seconds']:>6.1f} s")
         ended = [run for run in at_work if f"{run['tier']}-{run['scenario']}" == said["done"]][:1]
         at_work = [run for run in at_work if run not in ended]
+        left = f", {len(waiting) + len(at_work)} of {len(runs)} runs left" if runs else ""
+        say(f"  {said['done']:<28} {said['seconds']:>6.1f} s{left}")
         if ended and not go_on(ended[0]):
             return
         while waiting and len(at_work) < AT_ONCE:
