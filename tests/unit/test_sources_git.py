@@ -9,7 +9,7 @@ import pytest
 from sources_kit import commit, git
 
 from npu_upgrade.ground.errors import BadInput, Blocked
-from npu_upgrade.sources.git import Change, Repo
+from npu_upgrade.sources.git import Change, Repo, version_of_tag
 
 pytest_plugins = "sources_kit"
 pytestmark = pytest.mark.usefixtures("clean_machine")
@@ -50,6 +50,31 @@ def test_an_annotated_tag_is_its_commit(clone):
 def test_a_branch_of_the_remote_is_found(clone, tmp_path):
     git(tmp_path, "clone", "-q", str(clone), "copy")
     assert Repo(tmp_path / "copy").resolve("releases/v0.1") == git(clone, "rev-parse", "releases/v0.1")
+
+
+@pytest.mark.parametrize(
+    ("tag", "version"),
+    [
+        ("v0.1.0rc1", "0.1.0rc2"),
+        ("v0.1.0", "0.1.1"),
+        ("0.1.0.post1", "0.1.0.post2"),
+        ("v0.2.0.dev4", "0.2.1"),
+        ("release", None),
+        (None, None),
+    ],
+)
+def test_a_commit_is_built_as_the_next_version_of_the_tag_before_it(tmp_path, tag, version):
+    """As setuptools-scm has it, which vLLM and vllm-ascend are built with."""
+    folder = tmp_path / "clone"
+    commit(folder, {"a.py": "one\n"}, "first")
+    if tag:
+        git(folder, "tag", tag)
+    repo = Repo(folder)
+    assert repo.built_version(repo.resolve("main")) == (version and version_of_tag(tag))
+    commit(folder, {"a.py": "two\n"}, "second")
+    commit(folder, {"a.py": "three\n"}, "third")
+    sha = repo.resolve("main")
+    assert repo.built_version(sha) == (version and f"{version}.dev2+g{sha[:9]}")
 
 
 @pytest.mark.parametrize("ref", ["v0.1.0rc2", "0" * 40, "main:a.py", "--all", ""])

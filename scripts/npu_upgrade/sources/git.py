@@ -103,6 +103,21 @@ class Repo:
         tags = [name.removeprefix("tag: ") for name in names.split(", ") if name.startswith("tag: ")]
         return datetime.fromtimestamp(int(seconds), UTC), tags
 
+    def built_version(self, sha: str) -> str | None:
+        """The version that setuptools-scm gives a build of a commit; None where no tag before it is one.
+
+        ``v0.18.0rc1`` and 5 commits: ``0.18.0rc2.dev5+g1a2b3c4d5``.
+        """
+        done = self._git("describe", "--tags", "--long", "--abbrev=9", sha, ok=(0, 128))
+        tag, _, rest = done.stdout.decode().strip().rpartition("-g")
+        name, _, count = tag.rpartition("-")
+        version = version_of_tag(name)
+        if version is None or count == "0":
+            return version
+        last = re.compile(r"(\d+)(\.dev\d+)?$")
+        following = last.sub(lambda found: str(int(found[1]) + 1), Version(version).public)
+        return f"{following}.dev{count}+g{rest}"
+
     def tags(self, merged: str | None = None) -> Tags:
         """Name, date (UTC) and commit of each tag, of all or of those in the history of ``merged``."""
         form = "--format=%(refname:strip=2)%00%(creatordate:unix)%00%(objectname)%00%(*objectname)"

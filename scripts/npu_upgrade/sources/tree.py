@@ -51,10 +51,16 @@ class SourceTree:
     verified: bool | None = None
     root: Path | None = None
     over: tuple[SourceTree, dict[str, str | None]] | None = None
+    _built: Callable[[], str | None] = field(default=lambda: None, repr=False)
     _has: Callable[[str], bool] = field(default=lambda path: False, repr=False)
     _bytes: Callable[[str], bytes] = field(default=lambda path: b"", repr=False)
     _paths: Callable[[str], Paths] = field(default=lambda prefix: [], repr=False)
     _many: Callable[[Paths], dict[str, bytes]] | None = field(default=None, repr=False)
+
+    @property
+    def built_as(self) -> str | None:
+        """Its version, or the one that a build of its commit gets; None where that cannot be told."""
+        return self.version or self._built()
 
     def exists(self, path: str) -> bool:
         """Whether ``path`` is a file of this source."""
@@ -144,6 +150,7 @@ def tree_at(repo: Repo, sha: str, requested: str = "") -> SourceTree:
         version=max(filter(None, map(version_of_tag, tags)), key=Version, default=None),
         sha=sha,
         date=date,
+        _built=lambda: repo.built_version(sha),
         _has=lambda path: path in blobs(),
         _bytes=data,
         _paths=lambda prefix: below(blobs(), prefix),
@@ -180,6 +187,8 @@ def _add_checkout(tree: SourceTree, root: Path) -> None:
         tree.sha, tree.dirty = repo.head_and_dirty()
         if tree.sha and not tree.dirty:
             tree.date = repo.commit_date(tree.sha)
+        if sha := tree.sha:
+            tree._built = lambda: repo.built_version(sha)
     except UpgradeError as error:
         say(f"note: the commit of {root} is unknown: {error.what}")
 

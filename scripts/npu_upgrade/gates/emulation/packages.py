@@ -56,8 +56,9 @@ def materialise(tree: SourceTree, top: str) -> Path:
     def fill(into: Path) -> None:
         say(f"unpacking {folder.name}")
         _write(into, content if content is not None else tree.contents(paths))
-        _write(into, generated_files(top, tree.version or UNKNOWN_VERSION, set(paths)))
-        _write(into, _info(PACKAGES[top], tree.version or UNKNOWN_VERSION, entry_points(tree, top)))
+        version = tree.built_as or UNKNOWN_VERSION
+        _write(into, generated_files(top, version, set(paths)))
+        _write(into, _info(PACKAGES[top], version, entry_points(tree, top)))
 
     return kept(folder, fill)
 
@@ -82,7 +83,7 @@ def _fixed(tree: SourceTree) -> bool:
 def _digest(tree: SourceTree, content: dict[str, bytes] | None) -> str:
     what = [f"{path} {sha256(data)}" for path, data in (content or {}).items()]
     what += [] if content is not None else [tree.archive_sha256 or tree.spec.rpartition("@")[2]]
-    return sha256(json.dumps([LAYOUT, tree.version, *what]))[:16]
+    return sha256(json.dumps([LAYOUT, tree.built_as, *what]))[:16]
 
 
 def _info(project: str, version: str, points: dict[str, dict[str, str]]) -> dict[str, bytes]:
