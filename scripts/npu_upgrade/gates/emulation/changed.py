@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import are_equal, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.program import Program
@@ -37,18 +39,22 @@ class Coverage:
 
 
 class SideFiles(NamedTuple):
-    """The NPU side's files, those of them with runners and workers, and the files of their base."""
+    """The NPU side's files, those of them with runners and workers, and the files of their base.
+
+    ``runner`` is the one of upstream's own runner, as the imports of the side have it.
+    """
 
     all: list[str]
     runners: list[str]
     upstream: list[str]
+    runner: str
 
 
 @held
 def side_files(triple: Triple) -> SideFiles:
     """The files of a triple's NPU side, by their path in the tree."""
     side = Downstream.within(Program(triple.trees()))
-    return SideFiles(side.paths, side.runner_files, side.upstream_files)
+    return SideFiles(side.paths, side.runner_files, side.upstream_files, side.upstream.path)
 
 
 def watched(triple: Triple) -> list[str]:
@@ -104,9 +110,16 @@ def _changed_lines(before: list[str], after: list[str]) -> set[int]:
 
 
 def _statements(tree: ast.AST) -> list[tuple[int, int]]:
-    return sorted(
-        _span(node) for node in ast.walk(tree) if isinstance(node, ast.stmt) and not _is_silent(node)
-    )
+    return sorted(_span(node) for node in _within(tree) if not _is_silent(node))
+
+
+def _within(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a tree, itself included; none is inside an expression."""
+    if isinstance(node, ast.stmt):
+        yield node
+    for name in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for one in getattr(node, name, ()):
+            yield from _within(one)
 
 
 def _span(node: ast.stmt) -> tuple[int, int]:
@@ -132,11 +145,13 @@ def ranges(lines: Iterable[int]) -> list[str]:
     return [str(start) if start == end else f"{start}-{end}" for start, end in found]
 
 
-def functions(tree: ast.Module) -> dict[str, list[tuple[int, int]]]:
+@functools.lru_cache(maxsize=256)  # one text is asked about for each run that executed it
+def functions(text: str) -> Mapping[str, list[tuple[int, int]]]:
     """Name ("Class.method") -> the lines of its statements in order; "" has those outside of any function.
 
     What is inside a function belongs to it.
     """
+    tree = ast.parse(text)
     found: dict[str, list[tuple[int, int]]] = {}
     for name, node in _definitions(tree):
         found.setdefault(name, []).extend(span for one in node.body for span in _statements(one))
@@ -160,13 +175,13 @@ def executed_statements(text: str, lines: Iterable[int]) -> dict[str, list[int]]
     ran = set(lines)
     return {
         name: [number for number, (start, end) in enumerate(spans) if ran.intersection(range(start, end + 1))]
-        for name, spans in functions(ast.parse(text)).items()
+        for name, spans in functions(text).items()
     }
 
 
 def executed_lines(text: str, statements: Mapping[str, Iterable[int]]) -> set[int]:
     """The first lines of what :func:`executed_statements` named, in a text with the same functions."""
-    spans = functions(ast.parse(text))
+    spans = functions(text)
     return {
         spans[name][number][0]
         for name, numbers in statements.items()
@@ -175,39 +190,46 @@ def executed_lines(text: str, statements: Mapping[str, Iterable[int]]) -> set[in
     }
 
 
-def without(text: str, left_out: Iterable[str]) -> str:
+def without(text: str, left_out: Collection[str]) -> str:
     """The code of a module without comments, places, and the bodies of the functions ``left_out``."""
-    tree, names = ast.parse(text), set(left_out)
+    rest, bodies = _code(text)
+    return "\n".join([rest, *(f"{name}: {body}" for name, body in bodies.items() if name not in left_out)])
+
+
+@functools.lru_cache(maxsize=256)
+def _code(text: str) -> tuple[str, dict[str, str]]:
+    """A module without the bodies of its functions, and those by name."""
+    tree, bodies = ast.parse(text), dict[str, str]()
     for name, node in _definitions(tree):
-        if name in names:
-            node.body = [ast.Pass()]
-    return ast.dump(tree)
+        bodies[name] = bodies.get(name, "") + ast.dump(ast.Module(node.body, []))
+        node.body = [ast.Pass()]
+    return ast.dump(tree), bodies
 
 
 def changed_functions(before: str, after: str) -> set[str]:
     """The functions of ``after`` that ``before`` has not, or has otherwise."""
     old, new = (_bodies(text) for text in (before, after))
-    return {name for name, body in new.items() if old.get(name) != body}
+    return {name for name, nodes in new.items() if not are_equal(old.get(name), nodes)}
 
 
 def called_names(text: str) -> Iterator[tuple[str, set[str]]]:
     """Each function with the bare names of what it calls."""
     for name, node in _definitions(ast.parse(text)):
-        calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+        calls = (one.func for one in walk(node) if isinstance(one, ast.Call))
         yield name, {getattr(one, "attr", getattr(one, "id", "")) for one in calls}
 
 
 def named(text: str) -> set[str]:
     """The names that a module defines, binds or reads, those after a dot too."""
     fields = ("id", "attr", "name", "arg")
-    nodes = ast.walk(ast.parse(text))
+    nodes = walk(ast.parse(text))
     return {word for node in nodes for field in fields if isinstance(word := getattr(node, field, None), str)}
 
 
-def _bodies(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _bodies(text: str) -> dict[str, list[Function]]:
+    found: dict[str, list[Function]] = {}
     for name, node in _definitions(ast.parse(text)):
-        found[name] = found.get(name, "") + ast.dump(node)
+        found.setdefault(name, []).append(node)
     return found
 
 

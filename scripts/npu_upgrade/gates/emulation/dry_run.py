@@ -12,7 +12,7 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.code.definitions import module_of
 from npu_upgrade.gates.emulation import kept
 from npu_upgrade.gates.emulation.catalogue import devices
-from npu_upgrade.gates.emulation.changed import executed_lines, imported, watched
+from npu_upgrade.gates.emulation.changed import executed_lines, imported, side_files, watched
 from npu_upgrade.gates.emulation.environment import Environment, packages_of, prepare
 from npu_upgrade.gates.emulation.kept import Ran, ReleasedPair
 from npu_upgrade.gates.emulation.outcome import (
@@ -172,17 +172,19 @@ def _play(
 
 def _modules(triple: Triple) -> list[str]:
     """What the import tier imports: vllm-ascend's runner and every module of omni's NPU workers."""
-    return [runner_module(triple.ascend, triple.vllm), *map(module_of, imported(triple))]
+    runner = side_files(triple).runner
+    own = module_of(runner) if triple.omni and triple.ascend.exists(runner) else None
+    return [own or runner_module(triple.ascend, triple.vllm), *map(module_of, imported(triple))]
 
 
 def _executed(triple: Triple, ran: Collection[Ran]) -> dict[str, set[int]]:
     """The executed lines by path, in the present texts of these trees."""
-    found: dict[str, set[int]] = {}
-    for one in ran:
-        for path, statements in one.executed.items():
-            text = triple.trees()[path.partition("/")[0]].read(path)
-            found.setdefault(path, set()).update(executed_lines(text, statements))
-    return found
+    trees, paths = triple.trees(), dict.fromkeys(path for one in ran for path in one.executed)
+    texts = {path: trees[path.partition("/")[0]].read(path) for path in paths}
+    return {
+        path: {line for one in ran for line in executed_lines(text, one.executed.get(path, {}))}
+        for path, text in texts.items()
+    }
 
 
 class Before:

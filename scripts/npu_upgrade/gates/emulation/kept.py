@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from npu_upgrade.audit.world import Triple
+from npu_upgrade.code.walk import walk
 from npu_upgrade.evidence.judged import GENERATED
 from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices
@@ -80,18 +81,17 @@ def _closure(roots: tuple[str, ...]) -> list[Path]:
     return sorted(found)
 
 
-def _imported(path: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(_CODE.name):
-            names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+@functools.cache
+def _imported(path: Path) -> frozenset[Path]:
+    """The files of the emulator that one of them imports."""
+    names: list[str] = []
+    for node in walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
         elif isinstance(node, ast.Import):
-            names = [one.name for one in node.names if one.name.startswith(_CODE.name)]
-        else:
-            continue
-        for name in names:
-            place = EMULATOR / f"{name.replace('.', '/')}.py"
-            if place.exists():
-                yield place
+            names += [one.name for one in node.names]
+    own = (EMULATOR / f"{name.replace('.', '/')}.py" for name in names if name.startswith(_CODE.name))
+    return frozenset(place for place in own if place.exists())
 
 
 @functools.cache
@@ -127,7 +127,7 @@ def record(
             text = Path(path).read_text("utf-8")
             executed[environment.tree_path(path)] = executed_statements(text, lines)
     paths = {environment.tree_path(path) for path in loaded} | executed.keys()
-    digests = {path: _content(environment, path, executed) for path in sorted(paths)}
+    digests = {path: _content(environment, path, executed.get(path)) for path in sorted(paths)}
     digests |= {top: _beside(folder) for top, folder in environment.packages.items()}
     return Ran(
         replace(outcome, lines={}, log=""),
@@ -145,13 +145,29 @@ def _scattered(tier: str, scenario: Any) -> bool:
     return tier in SERVED or bool(scenario and devices([scenario]) > 1)
 
 
-def _content(environment: Environment, path: str, executed: Mapping[str, Mapping[str, list[int]]]) -> str:
-    place = environment.path(path)
+def _content(environment: Environment, path: str, ran: Mapping[str, list[int]] | None) -> str:
+    """A hash of a file, and of one whose execution is recorded another one without what did not run."""
+    whole = _whole(environment, path)
+    return whole if ran is None else f"{whole} {_of_what_ran(environment, path, ran)}"
+
+
+def _is_content(known: str, environment: Environment, path: str, ran: Mapping[str, list[int]] | None) -> bool:
+    """Whether a file has this content still, or is other only in what did not run."""
+    if known.partition(" ")[0] == _whole(environment, path):
+        return True
+    return ran is not None and known.rpartition(" ")[2] == _of_what_ran(environment, path, ran)
+
+
+def _whole(environment: Environment, path: str) -> str:
+    with contextlib.suppress(OSError):
+        return sha256(environment.path(path).read_bytes())[:16]
+    return ""
+
+
+def _of_what_ran(environment: Environment, path: str, ran: Mapping[str, list[int]]) -> str:
     with contextlib.suppress(OSError, SyntaxError):
-        if path not in executed:
-            return sha256(place.read_bytes())[:16]
-        text = place.read_text("utf-8")
-        return sha256(without(text, (name for name, ran in executed[path].items() if name and not ran)))[:16]
+        text = environment.path(path).read_text("utf-8")
+        return sha256(without(text, {name for name, numbers in ran.items() if name and not numbers}))[:16]
     return ""
 
 
@@ -222,7 +238,7 @@ def _holds(ran: Ran, scenario: Any, environment: Environment) -> bool:
     if any(ran.loaded[top] != _beside(at) for top, at in others.items()):
         return False
     return all(
-        digest == _content(environment, path, ran.executed)
+        _is_content(digest, environment, path, ran.executed.get(path))
         for path, digest in ran.loaded.items()
         if "/" in path and path.partition("/")[0] in others
     )
