@@ -58,13 +58,21 @@ class Machine:
         return Choice(NEEDED, PENDING, frozenset({"Runner.step"}))
 
     def run(
-        self, triple, wanted, out, *, reuse, go_on=lambda outcome: True, check=lambda: None
+        self,
+        triple,
+        wanted,
+        out,
+        *,
+        reuse,
+        go_on=lambda one: True,
+        failed=lambda one: None,
+        check=lambda: None,
     ) -> dry_run.Played:
         self.omni, ran, reused = triple.omni, {}, []
         out.mkdir(parents=True)
         for key in [("import", "import"), *((tier, one.name) for tier, one in wanted)]:
-            failed = named(key) in self.fails and self.played.count(named(key)) < self.passes_after
-            state = "FAIL" if failed else "PASS"
+            fails = named(key) in self.fails and self.played.count(named(key)) < self.passes_after
+            state = "FAIL" if fails else "PASS"
             state = "INCONCLUSIVE" if named(key) in self.undecided else state
             why = (self.fails | self.undecided).get(named(key), "")
             outcome = Outcome(*key, state, why, runner="omni.Runner", costs=self.costs)
@@ -78,6 +86,8 @@ class Machine:
             self.known.add(named(key))
             if not go_on(outcome):
                 break
+            if fails:
+                failed(dry_run.Played(dict(ran), (), {}, reused))
         return dry_run.Played(ran, (), {}, reused)
 
 
@@ -542,6 +552,35 @@ def test_who_waits_for_the_rest_waits_for_its_end(machine, upgrade, run, monkeyp
     assert run("--rest")[1]["pending"] == []
     assert other.looks == 2
     assert any(one.endswith("; it said: [  17.0s]   eager-talker   14.0 s") for one in said), said
+
+
+def test_a_failure_of_the_rest_is_told_while_the_others_run(machine, upgrade, run, monkeypatch):
+    """Who waits can correct it at once; who then waits again hears of it no second time."""
+    seen: list[Record] = []
+
+    def looking(triple, wanted, out, *, check=lambda: None, **options):
+        return machine.run(
+            triple, wanted, out, check=lambda: (seen.append(newest(upgrade)), check()), **options
+        )
+
+    run()
+    monkeypatch.setattr(emulate, "run_triple", looking)
+    machine.fails = {"eager talker": "KeyError: 'tide'"}
+    monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
+    monkeypatch.setattr(os, "nice", lambda by: by)
+    assert run("--rest")[0] == 1
+    assert [(one.verdict, one.data["failing"], one.data["pending"]) for one in seen] == [
+        ("PASS", [], ["eager talker", "graph talker"]),
+        ("FAIL", ["eager talker"], ["graph talker"]),
+    ]
+    monkeypatch.delenv("NPU_UPGRADE_BEHIND")
+    machine.fails = {}
+    other = Other(upgrade, monkeypatch)
+    code, result = run("--rest")
+    failing = [one["scenario"] for one in result["runs"] if one["state"] == "FAIL"]
+    assert (code, other.looks, failing) == (1, 0, ["talker"])
+    assert run("--rest")[0] == 0
+    assert other.looks == 2
 
 
 def test_what_is_needed_is_evidence_before_the_rest_runs(machine, upgrade, run, monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import dry_run
 from npu_upgrade.gates.emulation.catalogue import chosen
+from npu_upgrade.gates.emulation.changed import SideFiles
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.kept import Known, Released, ReleasedPair, trees_key, version
 from npu_upgrade.ground.errors import Blocked
@@ -63,6 +64,7 @@ def machine(tmp_path, monkeypatch):
         "packages_of": lambda omni, ascend, vllm: (None, environment),
         "watched": lambda triple: ["vllm_omni/__init__.py"],
         "imported": lambda triple: ["vllm_omni/__init__.py"],
+        "side_files": lambda triple: SideFiles([], [], [], "nowhere.py"),
         "runner_module": lambda ascend, vllm: "runner",
         "references": lambda wanted: {},
         "play": found.play,

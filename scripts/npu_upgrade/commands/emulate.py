@@ -19,8 +19,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -46,7 +47,7 @@ from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
-from npu_upgrade.ground.files import read_object, write_json
+from npu_upgrade.ground.files import read_object, write_atomic, write_json
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -68,6 +69,7 @@ _MOST = 6
 _LOOK_AGAIN = 5  # seconds between two looks at the run that is waited for
 _TOLD_AGAIN = 3  # looks between two lines of progress
 _PROGRESS = "progress.log"  # of a run in the background
+_TOLD = "emulate.told"
 _BEHIND = "NPU_UPGRADE_BEHIND"  # set in a run that nobody waits for
 
 
@@ -162,7 +164,8 @@ def _run(args: argparse.Namespace) -> Result:
             return ending(found, job)
         try:
             # What is needed is evidence of its own first: somebody may wait for it while the rest runs.
-            return [_recorded(asked, one) for one in _Playing(asked).results()][-1]
+            record = partial(_recorded, asked)
+            return [record(one) for one in _Playing(asked, record).results()][-1]
         except Blocked as error:
             data = {"label": LABEL, "error": error.what, "expected": error.expected, "try": error.try_}
             data["pending"] = [f"every run: BLOCKED, {error.what}"]
@@ -190,7 +193,8 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
                 return
         gate.check()
         passed = last is not None and last.verdict == "PASS"
-        if asked.whole and not asked.rest and (new or passed):
+        failed = last is not None and last.verdict == "FAIL" and last.id != _last_told(gate.job)
+        if asked.whole and (failed if asked.rest else new or passed):
             yield _found_by_another(gate)
             return
         if looks % _TOLD_AGAIN == 0:
@@ -198,6 +202,14 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
             say(f"waiting for another run of this job{waited}{_newest_line(gate.job)}")
         looks += 1
         sleep(_LOOK_AGAIN)
+
+
+def _last_told(job: Job) -> str:
+    """The record of the last failure that somebody was told."""
+    try:
+        return (job.folder / _TOLD).read_text("utf-8")
+    except OSError:
+        return ""
 
 
 def _newest_line(job: Job) -> str:
@@ -212,6 +224,7 @@ def _newest_line(job: Job) -> str:
 
 def _found_by_another(gate: GateJob) -> Result:
     """What another run of these files ended with, or has shown so far, as it was told."""
+    _tell(gate)
     data = read_object(gate.job.folder / f"{gate.gate}.json")
     head = {name: data.pop(name, None) for name in ("verdict", "summary", "next")}
     return Result(Verdict(head["verdict"]), str(head["summary"]), data, brief=_brief(data))
@@ -237,7 +250,17 @@ def _recorded(asked: _Asked, result: Result) -> Result:
         result.next = job.again
         return result
     logs = {path.name: path for folder in ("rest", "new") for path in asked.out.glob(f"{folder}/*.log")}
-    return job.finish(result, pins(asked.triple), {}, evidence, sorted(logs.values()))
+    finished = job.finish(result, pins(asked.triple), {}, evidence, sorted(logs.values()))
+    if _BEHIND not in os.environ:
+        _tell(job)
+    return finished
+
+
+def _tell(gate: GateJob) -> None:
+    """Note that somebody is told what the last record says: who waits for the rest then waits on."""
+    last = next((one for one in reversed(gate.job.records()) if one.gate == gate.gate), None)
+    if last:
+        write_atomic(gate.job.folder / _TOLD, last.id)
 
 
 def _never_shown(job: GateJob, result: Result) -> list[str]:
@@ -346,9 +369,10 @@ def _folder(out: Path | None) -> Path:
 class _Playing:
     """The runs of one command, and what the old pair does where the new one fails."""
 
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, asked: _Asked, note: Callable[[Result], object] = lambda found: None) -> None:
+        """``note`` is given what is found so far, at each new failure that others follow."""
         _ = asked.problems  # said before the work begins
-        self._asked = asked
+        self._asked, self._note = asked, note
         self._before = Before(asked.old, asked.out / "old") if asked.old else None
         choice = asked.choice
         self._by_name = {(tier, one.name): one for tier, one in (*choice.needed, *choice.pending)}
@@ -367,18 +391,32 @@ class _Playing:
         goes_on = found.verdict != Verdict.FAIL or asked.keep_going or _BEHIND in os.environ
         left = [(tier, one) for tier, one in (*needed, *pending) if (tier, one.name) not in played.ran]
         if asked.rest and left and goes_on and played.outcomes[0].state == PASS:
-            yield self._judged(played.with_more(self._run(left, "rest", to_its_end=True)), ())
+            yield self._judged(played.with_more(self._run(left, "rest", to_its_end=True, after=played)), ())
 
-    def _run(self, wanted: Wanted, folder: str, *, to_its_end: bool) -> Played:
+    def _run(self, wanted: Wanted, folder: str, *, to_its_end: bool, after: Played | None = None) -> Played:
         job = self._asked.job
+        known: list[tuple[str, str]] = []
+
+        def failed(so_far: Played) -> None:
+            new = [key for key in so_far.ran if self._state(so_far, key) == FAIL and key not in known]
+            if new and after:
+                known.extend(new)
+                left = [one for one in wanted if (one[0], one[1].name) not in so_far.ran]
+                self._note(self._judged(after.with_more(so_far), left))
+
         return run_triple(
             self._asked.triple,
             wanted,
             self._asked.out / folder,
             reuse=(PASS, ABSENT),
             go_on=lambda outcome: not self._fails_newly(outcome) or to_its_end,
+            failed=failed,
             check=job.check if job else lambda: None,
         )
+
+    def _state(self, played: Played, key: tuple[str, str]) -> str:
+        outcome = self._unsteady.get(key, played.ran[key].outcome)
+        return Compared(outcome, self._olds.get(key)).state
 
     def _fails_newly(self, outcome: Outcome) -> bool:
         """Whether a failure is not the old pair's too, nor one of a server's answers that come and go."""

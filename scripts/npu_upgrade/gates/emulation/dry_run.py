@@ -69,14 +69,16 @@ def run(
     *,
     reuse: Collection[str] = (),
     go_on: Callable[[Outcome], bool] = lambda outcome: True,
+    failed: Callable[[Played], object] = lambda played: None,
     check: Callable[[], object] = lambda: None,
     pair: str = "",
 ) -> Played:
     """Import everything, then run each (tier, scenario); results and logs are in ``out``.
 
     Kept outcomes of the states in ``reuse`` that still hold are taken in place of a run. ``go_on`` is told
-    each outcome of a run and says whether others are to follow; all ends when ``check`` raises. ``pair``
-    says with each failure which one failed; without it, that nothing was compared yet.
+    each outcome of a run and says whether others are to follow; where they follow a failure, ``failed`` is
+    told what ran so far. All ends when ``check`` raises. ``pair`` says with each failure which one failed;
+    without it, that nothing was compared yet.
     """
     all_wanted = [("import", None), *wanted]
     reused = _reused(triple, all_wanted, reuse)
@@ -84,11 +86,14 @@ def run(
     stopped: list[Outcome] = []
     where = f" on the {pair} pair" if pair else ", not compared yet"
 
-    def judged(outcome: Outcome) -> bool:
+    def judged(outcome: Outcome, ran: Mapping[tuple[str, str], Ran]) -> bool:
         if outcome.state not in (PASS, ABSENT):
             say(f"note: {outcome.name} {outcome.state}{where}: {cut(outcome.why, _WHY)}")
         if not go_on(outcome):
             stopped.append(outcome)
+        elif outcome.state == FAIL:
+            so_far = reused | dict(ran)
+            failed(Played(so_far, (), _executed(triple, so_far.values()), reused.keys() - ran.keys()))
         return not stopped
 
     order = [_key(tier, one) for tier, one in all_wanted]
@@ -132,7 +137,7 @@ def _play(
     triple: Triple,
     todo: Wanted,
     out: Path,
-    go_on: Callable[[Outcome], bool],
+    go_on: Callable[[Outcome, Mapping[tuple[str, str], Ran]], bool],
     check: Callable[[], object],
 ) -> dict[tuple[str, str], Ran]:
     """Run what is to do; the import tier always runs first."""
@@ -163,10 +168,14 @@ def _play(
         "devices": devices(by_name.values()),
     }
     python, variables = environment.python, environment.variables
-    play(python, variables, plan, out, runs, lambda one: go_on(take(one["tier"], one["scenario"])), check)
+
+    def ended(one: Mapping[str, Any]) -> bool:
+        return go_on(take(one["tier"], one["scenario"]), ran)
+
+    play(python, variables, plan, out, runs, ended, check)
     imported = take("import", "import")
     if imported.state != PASS:
-        go_on(imported)
+        go_on(imported, ran)
     return ran
 
 
