@@ -8,6 +8,8 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 from tests.emulator.operators import close, random  # noqa: E402
 
+from npu_emulator.triton_kernels import together  # noqa: E402
+
 
 @triton.jit
 def scaled_rows(values, scales, result, rows, columns, PAD: tl.constexpr, COLUMNS: tl.constexpr):
@@ -108,3 +110,152 @@ def test_a_block_that_is_too_large_or_empty_is_refused():
         share_of_the_largest[(1,)](random(7).npu(), torch.zeros(1).npu(), 7, LENGTH=3 * 2**20)
     with pytest.raises(triton.runtime.errors.InterpreterError, match="greater than the start"):
         share_of_the_largest[(1,)](random(7).npu(), torch.zeros(1).npu(), 7, LENGTH=0)
+
+
+@triton.jit
+def turned_rows(values, cosines, places, rows, columns: tl.constexpr, WIDTH: tl.constexpr):
+    """In place, like a rotary embedding: a program takes every so many rows, at places read from memory."""
+    for row in tl.range(tl.program_id(0).to(tl.int64), rows, tl.num_programs(0)):
+        place = tl.load(places + row).to(tl.int64)
+        half = tl.arange(0, WIDTH)
+        inside = half < columns // 2
+        cosine = tl.load(cosines + place * columns + half, mask=inside, other=0.0)
+        sine = tl.load(cosines + place * columns + columns // 2 + half, mask=inside, other=0.0)
+        at = values + row * columns + half
+        one, other = tl.load(at, mask=inside, other=0.0), tl.load(at + columns // 2, mask=inside, other=0.0)
+        tl.store(at, one * cosine - other * sine, mask=inside)
+        tl.store(at + columns // 2, other * cosine + one * sine, mask=inside)
+
+
+@triton.jit
+def ways(values, lengths, result, extreme, columns, WIDTH: tl.constexpr):
+    """A program's own count of steps, a condition on what it read, and values along an axis."""
+    row = tl.program_id(0)
+    length = tl.load(lengths + row)
+    total = 0.0
+    for step in tl.range(0, length):
+        total += tl.load(values + row * columns + step)
+    if length % 2 == 1:
+        total = -total
+    tl.store(result + row, total)
+    column = tl.arange(0, WIDTH)
+    read = tl.load(values + row * columns + column, mask=column < columns, other=-100.0)
+    pair = tl.reshape(tl.broadcast_to(read[:, None], (WIDTH, 2)), (2 * WIDTH,))
+    tl.store(extreme + row * 4, tl.max(read, axis=0))
+    tl.store(extreme + row * 4 + 1, tl.argmax(read, axis=0))
+    tl.store(
+        extreme + row * 4 + 2, tl.max(pair, axis=0) + tl.sum(tl.where(column < columns, read, 0.0), axis=0)
+    )
+    tl.store(extreme + row * 4 + 3, tl.sum(tl.cumsum(tl.where(column < columns, read, 0.0), axis=0), axis=0))
+
+
+@triton.jit
+def stored_before(values, result):
+    """In place, and what a condition asks for only afterwards."""
+    row = tl.program_id(0)
+    value = tl.load(values + row)
+    tl.store(values + row, value + 1.0)
+    if value > 0.0:
+        tl.store(result + row, 1.0)
+
+
+@triton.jit
+def products(one, other, result, SIZE: tl.constexpr):
+    """A matrix product of each program, with one that all share, and the transposed one."""
+    at = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    here = tl.program_id(0) * SIZE * SIZE
+    mine, shared = tl.load(one + here + at), tl.load(other + at)
+    tl.store(result + here + at, tl.dot(mine, shared) + tl.trans(mine) + mine.T)
+
+
+@triton.jit
+def counted(total, order):
+    """What cannot be done for several programs at once."""
+    tl.store(order + tl.program_id(0), tl.atomic_add(total, 1))
+
+
+@triton.jit
+def outside(values, result, WIDTH: tl.constexpr):
+    row = tl.program_id(0)
+    tl.store(result + row, 1.0)
+    tl.static_assert(WIDTH < 2, "too wide")
+
+
+def one_by_one(kernel, grid, *given, **constants):
+    """What the kernel leaves in ``given`` when each program runs by itself."""
+    together.ALONE.add(kernel.rewrite())
+    try:
+        kernel[grid](*given, **constants)
+    finally:
+        together.ALONE.clear()
+
+
+def both_ways(kernel, grid, *given, **constants):
+    """The tensors after programs ran together, which are those after they ran one by one."""
+    copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
+    one_by_one(kernel, grid, *copies, **constants)
+    kernel[grid](*given, **constants)
+    for here, there in zip(given, copies, strict=True):
+        if isinstance(here, torch.Tensor):
+            assert torch.equal(here.cpu(), there.cpu())
+    return kernel.rewrite() not in together.ALONE
+
+
+@pytest.mark.parametrize(("rows", "programs"), [(1, 1), (7, 3), (130, 48), (100, 100)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_programs_together_do_what_they_do_one_by_one(rows, programs, kind):
+    values, cosines = random(rows, 12).to(kind).npu(), random(9, 12, seed=1).to(kind).npu()
+    places = (torch.arange(rows) % 9).npu()
+    before = values.clone()
+    assert both_ways(turned_rows, (programs,), values, cosines, places, rows, columns=12, WIDTH=8)
+    assert not torch.equal(values.cpu(), before.cpu())
+
+
+def test_programs_of_different_ways_are_told_apart():
+    values, lengths = random(90, 5).npu(), (torch.arange(90) % 6).npu()
+    result, extreme = torch.zeros(90).npu(), torch.zeros(90, 4).npu()
+    assert both_ways(ways, (90,), values, lengths, result, extreme, 5, WIDTH=8)
+    sums = torch.stack(
+        [row[:length].sum() * (-1) ** length for row, length in zip(values.cpu(), lengths.cpu(), strict=True)]
+    )
+    close(result.cpu(), sums)
+
+
+def test_what_was_stored_before_programs_are_told_apart_is_put_back():
+    values, result = random(20).npu(), torch.zeros(20).npu()
+    before = values.cpu()
+    assert both_ways(stored_before, (20,), values, result)
+    assert torch.equal(values.cpu(), before + 1.0)
+    assert torch.equal(result.cpu(), (before > 0).float())
+
+
+def test_matrices_of_programs_together():
+    one, other, result = random(5, 16, 16).npu(), random(16, 16, seed=1).npu(), torch.zeros(5, 16, 16).npu()
+    assert both_ways(products, (5,), one, other, result, SIZE=16)
+    mine = one.cpu()
+    close(result.cpu(), mine @ other.cpu() + 2 * mine.transpose(1, 2))
+
+
+def test_what_cannot_be_done_together_is_done_one_by_one():
+    total, order = torch.zeros(1, dtype=torch.int32).npu(), torch.zeros(20, dtype=torch.int32).npu()
+    counted[(20,)](total, order)
+    assert order.cpu().tolist() == list(range(20))
+    assert counted.rewrite() in together.ALONE
+
+
+def test_a_kernel_that_fails_says_it_in_the_interpreters_words():
+    values, result = random(8).npu(), torch.zeros(8).npu()
+    with pytest.raises(Exception, match="too wide"):
+        outside[(8,)](values, result, WIDTH=4)
+    assert result.cpu().tolist() == [1.0] + [0.0] * 7  # as if each ran by itself
+
+
+def test_a_grid_of_several_axes_is_whole():
+    @triton.jit
+    def places(result):
+        x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+        tl.store(result + (x * 5 + y) * 3 + z, 100 * x + 10 * y + z)
+
+    result = torch.full((40 * 5 * 3,), -1, dtype=torch.int32).npu()
+    assert both_ways(places, (40, 5, 3), result)
+    assert result.view(40, 5, 3)[39, 4, 2].item() == 39 * 100 + 42

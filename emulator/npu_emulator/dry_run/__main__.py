@@ -73,6 +73,7 @@ def _asked(running: list[_Running], told: list[int]) -> Iterator[dict]:
 
 def _import(modules: list[str]) -> dict:
     started = time.monotonic()
+    gc.disable()  # what is imported stays: a tenth of the time went into looking for what does not
     try:
         from npu_emulator.dry_run.imports import import_all
 
@@ -80,6 +81,8 @@ def _import(modules: list[str]) -> dict:
         observe.failures()
     except BaseException as error:
         return {"error": describe(error), "seconds": time.monotonic() - started}
+    finally:
+        gc.enable()
     return {"seconds": time.monotonic() - started}
 
 

@@ -12,7 +12,7 @@ from triton.runtime import interpreter
 
 from npu_emulator import kernels
 from npu_emulator.operators.registry import CALLS
-from npu_emulator.triton_kernels import bfloat16, lengths, speed
+from npu_emulator.triton_kernels import bfloat16, lengths, speed, together
 
 
 def install() -> None:
@@ -30,6 +30,7 @@ def install() -> None:
     _install_extensions()
     lengths.install()
     speed.install()
+    together.install()
 
 
 def _arguments(self, arguments, options):
