@@ -699,6 +699,24 @@ def test_an_answer_to_what_an_edit_has_closed_since_is_left_out_and_said(
     assert upgrade("resolve", "--from", str(answers))[0] == 2
 
 
+@pytest.mark.parametrize("as_file", [True, False])
+def test_the_reason_for_a_conflict_that_was_edited_in_its_file_is_kept(
+    world: World, tmp_path: Path, as_file: bool
+) -> None:
+    id_, text = ask()["id"], text_of(world)
+    head, tail = text.partition("<<<<<<<")[0], text.rpartition(">>>>>>>")[2].partition("\n")[2]
+    (world.omni / BASE).write_text(head + ANSWER_TEXT + tail)
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(json.dumps([{"id": id_, "answer": "accept", "note": "both sides"}]))
+    asked = ("--from", str(answers)) if as_file else (id_, "--accept", "--note", "both sides")
+    code, done, _ = upgrade("resolve", *asked)
+    assert (code, done["closed_by_edits"], "the note is kept" in done["summary"]) == (0, [id_], True)
+    (kept,) = job_of(world).journal.of(Answer)
+    assert (kept.path, kept.note, kept.unit) == (BASE, "both sides", "OmniNPUModelRunner.run")
+    assert text_of(world) == head + ANSWER_TEXT + tail
+    assert upgrade("resolve", *asked)[0] == 2  # it was answered
+
+
 def test_a_text_that_an_answer_before_it_wrote_already_is_no_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

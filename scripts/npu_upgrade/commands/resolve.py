@@ -153,7 +153,8 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         raise BadInput("no ID", expected="the id that `next` asks about", try_="upgrade.py resolve --list")
     if args.undo:
         return _undone(job, args.id)
-    ask = _open(job, found, args.id)
+    closed = all(one.id != args.id for one in found) and closed_by_edit(job, load_plan(job), args.id)
+    ask = closed or _open(job, found, args.id)
     answer_ = args.take or args.word or ("with" if args.given or args.imports else "")
     if not answer_:
         raise _unfit("no answer is given", ask)
@@ -169,6 +170,8 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         until=args.until,
         runner=args.runner or "",
     )
+    if closed:
+        return _all_of(job, [(args.id, given)])
     alike = [one for one in found if one.stage == ask.stage]
     shown = [one.id for one in as_asked(in_order(alike), ())[0]] if alike else []
     return _result(job, ask, given, _answer(job, given, ask), shown)
@@ -194,7 +197,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     taken: list[tuple[Ask, Answer]] = []
     dropped: list[str] = []
     refused: dict[str, list[str]] = {}
-    closed: list[str] = []
+    closed: dict[str, bool] = {}  # id -> whether its note is kept
     found = asks(job, load_plan(job), job.records())
     asked = {ask.id for ask in found}
     try:
@@ -203,8 +206,10 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
             if id_ in asked and all(ask.id != id_ for ask in found):
                 dropped.append(id_)  # an answer before it closed it too, or changed its file
                 continue
-            if id_ not in asked and closed_by_edit(job, load_plan(job), id_):
-                closed.append(id_)
+            if id_ not in asked and (before := closed_by_edit(job, load_plan(job), id_)):
+                closed[id_] = bool(given.note.strip() and before.unit)
+                if closed[id_]:
+                    taken.append((before, answer.to_closed(job, before, given.note)))
                 continue
             ask = _open(job, found, id_)
             if given.answer == "with" and id_ != given.ids[0] and ask.stage != CONFLICT:
@@ -221,7 +226,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
         _take_back(job, taken)
         raise
     data: dict[str, Any] = {"job": job.id, "ids": [id_ for id_, _ in entries]}
-    data |= {"closed_by_edits": closed} if closed else {}
+    data |= {"closed_by_edits": list(closed)} if closed else {}
     if refused:
         _take_back(job, taken)
         text = "; ".join(f"{id_}: {'; '.join(problems)}" for id_, problems in refused.items())
@@ -231,8 +236,9 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     states = _states(taken)
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
-    said = f"{len(taken)} answers"
+    said = f"{len(taken) - sum(closed.values())} answers"
     said += f"; not needed, an edit has closed it: {', '.join(closed)}" if closed else ""
+    said += " (the note is kept as the reason)" if any(closed.values()) else ""
     said += (
         f"; closed by another answer, or asked again by the next gate: {', '.join(dropped)}"
         if dropped

@@ -128,6 +128,11 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
     return Answered(_note(job, ask, how=how, note=note), [])
 
 
+def to_closed(job: Job, ask: Ask, note: str) -> Answer:
+    """Keep the reason that was given for what an edit had closed."""
+    return _note(job, ask, how="accept", note=note)
+
+
 def _corrected(job: Job, ask: Ask) -> bool:
     """Whether a file was changed since the gate that found it: by hand, or by an answer to the same gate."""
     record = next((one for one in job.records() if one.id == ask.evidence), None)

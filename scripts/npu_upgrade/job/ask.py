@@ -22,7 +22,7 @@ from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.tables import cut
-from npu_upgrade.job.conflicts import OpenConflict, ids, open_conflicts
+from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import ALL, SAFE, Job, naming, ruling
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan
@@ -280,14 +280,25 @@ def edited_finding(job: Job, key: str) -> Ask | None:
     return None
 
 
-def closed_by_edit(job: Job, plan: Plan, id_: str) -> bool:
-    """Whether something was asked about that an edit of the files has closed, and no answer."""
+def closed_by_edit(job: Job, plan: Plan, id_: str) -> Ask | None:
+    """What was asked about and an edit of the files has closed, and no answer; None for anything else.
+
+    ``unit`` is the method that a conflict was in. A conflict that is asked about no more was closed, whether
+    plan has looked since or not.
+    """
     if job.journal.answer(id_):
-        return False
+        return None
     failed = failed_last(job.records(), "emulate")
     runs = failed.data.get("failing", []) if failed else []
-    ids = {_run_id(*run.partition(" ")[::2]) for run in runs}
-    return id_ in ids or any(one["id"] == id_ and one["state"] == "done" for one in plan.items)
+    if id_ in {_run_id(*run.partition(" ")[::2]) for run in runs}:
+        return Ask(FINDING, id_, "a run that failed", evidence=failed.id if failed else "")
+    item = next((one for one in plan.items if one["id"] == id_), {})
+    if item.get("kind") == CONFLICT:
+        merged = job.folder / "merged" / item["path"]
+        text = merged.read_text("utf-8") if merged.exists() else ""
+        was = next((one for one in conflicts_in(text, item["path"], {}) if one.id == id_), None)
+        return Ask(CONFLICT, id_, str(item["title"]), item["path"], was.method if was else "")
+    return Ask(ITEM, id_, str(item["title"]), item["path"]) if item.get("state") == "done" else None
 
 
 def _run_id(tier: str | None, scenario: str | None) -> str:
