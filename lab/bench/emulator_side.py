@@ -17,7 +17,8 @@ from bench.emulator_defects import Defect, Played, Row, reached, texts
 from bench.incidents import FOLDER, Trees, read_recipe
 from bench.shared import Run
 from npu_upgrade.gates.emulation.dry_run import run as play
-from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS
+from npu_upgrade.gates.emulation.dry_run import settled
+from npu_upgrade.gates.emulation.outcome import FAIL, PASS
 from npu_upgrade.ground.progress import say
 
 FEWEST, RECALL = 16, 0.8  # of twenty
@@ -42,7 +43,7 @@ def run_defects(defects: Sequence[Defect], out: Path, run: Run) -> list[Row]:
 
 def _row(one: Defect, trees: Trees, out: Path) -> Row:
     say(f"== {one.id}")
-    before = play(trees.triple(one.specs), one.runs, out / "before", reuse=(PASS, FAIL, ABSENT))
+    before = play(trees.triple(one.specs), one.runs, out / "before", reuse=settled)
     after = play(trees.triple(one.specs, one.edits), one.runs, out / "after")
     edited = [replace(each, lines={}) for each in after.outcomes]
     executed = any(each.state == FAIL for each in edited) or any(

@@ -57,13 +57,17 @@ class Machine:
         self.failed_last = failed
         return Choice(NEEDED, PENDING, frozenset({"Runner.step"}))
 
+    def held(self, triple, wanted) -> dict[tuple[str, str], None]:
+        keys = [(tier, one.name) for tier, one in wanted]
+        return {key: None for key in keys if named(key) in self.known and named(key) not in self.fails}
+
     def run(
         self,
         triple,
         wanted,
         out,
         *,
-        reuse,
+        reuse=lambda one: False,
         go_on=lambda one: True,
         failed=lambda one: None,
         check=lambda: None,
@@ -77,7 +81,7 @@ class Machine:
             why = (self.fails | self.undecided).get(named(key), "")
             outcome = Outcome(*key, state, why, runner="omni.Runner", costs=self.costs)
             ran[key] = Ran(outcome, "", (), "", {}, {}, {RUNNER: {"Runner.step": [0]}})
-            if state in reuse and named(key) in self.known:
+            if reuse(outcome) and named(key) in self.known:
                 reused.append(key)
                 continue
             check()
@@ -109,6 +113,9 @@ def machine(monkeypatch):
             found.asked_old.append(named(key))
             return found.old.get(named(key), Outcome(*key, "PASS"))
 
+        def known(self, tier, scenario):
+            return found.old.get(named((tier, scenario.name)))
+
     def open_triple(omni, ascend, vllm):
         return Triple(omni, tree(ascend), tree("pypi:vllm==0.23.0", "vllm"))
 
@@ -120,6 +127,7 @@ def machine(monkeypatch):
         "choose": found.choose,
         "run_triple": found.run,
         "Before": Before,
+        "held": found.held,
     }.items():
         monkeypatch.setattr(emulate, name, fake)
     monkeypatch.setattr(gate_job, "belonging", lambda triple: [])
@@ -361,6 +369,17 @@ def test_what_was_not_shown_stays_named_until_it_runs_again(machine, upgrade, ru
     machine.undecided = {}
     monkeypatch.setattr(emulate, "choose", lambda *_: Choice([("graph", AR)], [], frozenset()))
     assert run()[1]["pending"] == []
+
+
+def test_what_the_rest_has_shown_stays_shown_and_what_lags_is_not_run_again(machine, upgrade, run):
+    machine.fails = {"eager talker": "KeyError: 12"}
+    machine.old = {"eager talker": Outcome("eager", "talker", "FAIL", "KeyError: 7")}
+    assert run("--rest")[0] == 0
+    machine.played.clear()
+    assert run("--rest")[1]["tiers"]["eager"] == "LAG"
+    assert machine.played == []
+    assert run()[1]["pending"] == ["eager talker: LAG, KeyError: 12"]  # the graph one is shown
+    assert machine.played == []
 
 
 def test_a_pending_run_that_was_not_shown_before_is_named_once(machine, upgrade, run, monkeypatch):

@@ -79,10 +79,10 @@ def states(played: dry_run.Played) -> list[tuple[str, str]]:
 
 def test_what_passed_is_not_run_again_and_what_failed_is(machine, triple, tmp_path):
     machine.fails = {"graph ar"}
-    played = dry_run.run(triple, WANTED, tmp_path / "a", reuse=("PASS",))
+    played = dry_run.run(triple, WANTED, tmp_path / "a", reuse=dry_run.passed)
     assert states(played) == [("import", "PASS"), ("eager ar", "PASS"), ("graph ar", "FAIL")]
     machine.fails, machine.played = set(), []
-    played = dry_run.run(triple, WANTED, tmp_path / "b", reuse=("PASS",))
+    played = dry_run.run(triple, WANTED, tmp_path / "b", reuse=dry_run.passed)
     assert machine.played == ["graph ar"]
     assert set(played.reused) == {("eager", "ar")}
     assert [state for _, state in states(played)] == ["PASS"] * 3

@@ -40,10 +40,10 @@ from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenari
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.choice import Choice, choose
 from npu_upgrade.gates.emulation.compare import Compared, as_text, by_costs, not_shown, tiers, verdict
-from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted
+from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted, held, passed
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
-from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS, Outcome
+from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
@@ -384,6 +384,10 @@ class _Playing:
         asked = self._asked
         say(f"the new pair: {named(asked.triple)}")
         needed, pending = asked.choice.needed, asked.choice.pending
+        if asked.job and pending:  # what was shown for these files already is shown
+            shown = held(asked.triple, pending)
+            needed = [*needed, *(run for run in pending if (run[0], run[1].name) in shown)]
+            pending = [run for run in pending if run not in needed]
         played = self._run(needed, "new", to_its_end=asked.keep_going)
         found = self._judged(played, pending)
         yield found
@@ -408,11 +412,22 @@ class _Playing:
             self._asked.triple,
             wanted,
             self._asked.out / folder,
-            reuse=(PASS, ABSENT),
+            reuse=lambda outcome: passed(outcome) or self._lags(outcome),
             go_on=lambda outcome: not self._fails_newly(outcome) or to_its_end,
             failed=failed,
             check=job.check if job else lambda: None,
         )
+
+    def _lags(self, outcome: Outcome) -> bool:
+        """Whether a failure is known to be the old pair's too: to see it again tells nothing."""
+        key = (outcome.tier, outcome.scenario)
+        if outcome.state != FAIL or not self._before or key not in self._by_name:
+            return False
+        old = self._before.known(outcome.tier, self._by_name[key])
+        if Compared(outcome, old).state == FAIL:
+            return False
+        self._olds[key] = old
+        return True
 
     def _state(self, played: Played, key: tuple[str, str]) -> str:
         outcome = self._unsteady.get(key, played.ran[key].outcome)
@@ -451,7 +466,7 @@ class _Playing:
             return True
         say(f"{outcome.name} gave an unexpected answer: trying again")
         wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "again" / "-".join(key)
-        again = run_triple(self._asked.triple, wanted, out, reuse=())
+        again = run_triple(self._asked.triple, wanted, out)
         if again.outcomes[-1].state != PASS:
             return True
         why = f"its answers differ from run to run ({outcome.why}; the next run passed)"

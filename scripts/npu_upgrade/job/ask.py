@@ -294,6 +294,9 @@ def closed_by_edit(job: Job, plan: Plan, id_: str) -> Ask | None:
         return Ask(FINDING, id_, "a run that failed", evidence=failed.id if failed else "")
     item = next((one for one in plan.items if one["id"] == id_), {})
     if item.get("kind") == CONFLICT:
+        known = {one["id"] for one in plan.items}
+        if any(one.path == item["path"] and one.id not in known for one in open_conflicts(job.root, plan)):
+            return None  # it may be the one whose sides were edited
         merged = job.folder / "merged" / item["path"]
         text = merged.read_text("utf-8") if merged.exists() else ""
         was = next((one for one in conflicts_in(text, item["path"], {}) if one.id == id_), None)

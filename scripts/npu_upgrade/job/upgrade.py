@@ -192,13 +192,22 @@ def _plan(one: Upgrade) -> Stage:
     if one.plan and one.plan.conflicts_open and stage.open:
         said = f"{one.plan.conflicts_open} conflicts are open: decide each in the files, then check"
         stage = replace(stage, said=said)
-    if stage.state is State.STALE and not any(ask.stage == CONFLICT for ask in found):
+    edited = stage.state is State.STALE or (stage.state is State.TODO and _edited_since_merge(one))
+    if edited and not any(ask.stage == CONFLICT for ask in found):
         return stage  # an edit may have answered what is open: the check comes before the questions
     record = one.of("plan")
     if stage.state is State.FAILED and not found and record and (wrong := record.data.get("problems")):
         said = "; ".join(f"{row['path']}: {row['problem']}" for row in wrong)
         return replace(stage, said=f"correct the file by hand: {said}", stuck=True)
     return replace(stage, asks=found) if stage.open else stage
+
+
+def _edited_since_merge(one: Upgrade) -> bool:
+    """Whether a merged file is another than the merge wrote, or was checked last."""
+    if one.plan is None or one.subject is None:
+        return False
+    now = one.subject.files
+    return any(digest and now.get(path) != digest for path, digest in one.plan.hashes.items())
 
 
 def _look(one: Upgrade) -> Stage:
@@ -218,7 +227,10 @@ def _port(one: Upgrade) -> Stage:
     survey = port_survey(job)
     if not survey:
         return Stage(PORT, State.TODO, "what the GPU side gained is not listed yet", command)
-    if one.delivered:
+    judged = one.of("emulate")
+    if one.delivered or (
+        judged and judged.verdict == "FAIL"
+    ):  # first what fails: taking more would run it anew
         return Stage(PORT, State.DONE)
     if hunks := hunks_to_take(job):
         said = f"{len(hunks)} hunks are to be taken ({job.scope}; `resolve ID --leave` leaves one)"

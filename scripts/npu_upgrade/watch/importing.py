@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from npu_upgrade.gates.emulation.dry_run import run
-from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, PASS
+from npu_upgrade.gates.emulation.dry_run import run, settled
+from npu_upgrade.gates.emulation.outcome import FAIL
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.items import Item, item_id
@@ -29,9 +29,9 @@ def importing(judge: Judge) -> Callable[[Step], Problems]:
     def play(step: Step) -> tuple[Item, ...]:
         say(f"importing on {step.label}")
         with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as out:
-            played = run(judge.triple_at(step), [], Path(out), reuse=(PASS, FAIL, ABSENT))
+            played = run(judge.triple_at(step), [], Path(out), reuse=settled)
         outcome = next(one for one in played.outcomes if one.tier == "import")
-        if outcome.state not in (PASS, FAIL, ABSENT):  # the machine may be at fault: nothing is kept of that
+        if not settled(outcome):  # the machine may be at fault: nothing is kept of that
             raise Blocked(
                 f"the emulated import of {step.label} was not judged: {outcome.why}",
                 expected="a run that ends",

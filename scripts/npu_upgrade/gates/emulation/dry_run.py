@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,12 +63,25 @@ class Played:
         return Played(ran, self.unreached + later.unreached, executed, reused)
 
 
+Reused = Callable[[Outcome], bool]
+
+
+def passed(outcome: Outcome) -> bool:
+    """Whether an outcome that is kept needs no other run: what fails is looked at again."""
+    return outcome.state in (PASS, ABSENT)
+
+
+def settled(outcome: Outcome) -> bool:
+    """Whether an outcome that is kept tells what the same run would say."""
+    return outcome.state in (PASS, FAIL, ABSENT)
+
+
 def run(
     triple: Triple,
     wanted: Wanted,
     out: Path,
     *,
-    reuse: Collection[str] = (),
+    reuse: Reused = lambda outcome: False,
     go_on: Callable[[Outcome], bool] = lambda outcome: True,
     failed: Callable[[Played], object] = lambda played: None,
     check: Callable[[], object] = lambda: None,
@@ -75,7 +89,7 @@ def run(
 ) -> Played:
     """Import everything, then run each (tier, scenario); results and logs are in ``out``.
 
-    Kept outcomes of the states in ``reuse`` that still hold are taken in place of a run. ``go_on`` is told
+    Kept outcomes that ``reuse`` takes and that still hold are taken in place of a run. ``go_on`` is told
     each outcome of a run and says whether others are to follow; where they follow a failure, ``failed`` is
     told what ran so far. All ends when ``check`` raises. ``pair`` says with each failure which one failed;
     without it, that nothing was compared yet.
@@ -88,7 +102,8 @@ def run(
 
     def judged(outcome: Outcome, ran: Mapping[tuple[str, str], Ran]) -> bool:
         if outcome.state not in (PASS, ABSENT):
-            say(f"note: {outcome.name} {outcome.state}{where}: {cut(outcome.why, _WHY)}")
+            said = cut(outcome.why, _WHY) + (f"; at {outcome.where}" if outcome.where else "")
+            say(f"note: {outcome.name} {outcome.state}{where}: {said}; log: {outcome.log}")
         if not go_on(outcome):
             stopped.append(outcome)
         elif outcome.state == FAIL:
@@ -118,8 +133,13 @@ def _key(tier: str, scenario: Any) -> tuple[str, str]:
     return tier, scenario.name if scenario else tier
 
 
-def _reused(triple: Triple, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
-    if held := _held(_packages(triple), wanted, states) if states else {}:
+def held(triple: Triple, wanted: Wanted, reuse: Reused = passed) -> dict[tuple[str, str], Ran]:
+    """The kept outcomes of runs that hold for a triple and that ``reuse`` takes."""
+    return _held(_packages(triple), wanted, reuse)
+
+
+def _reused(triple: Triple, wanted: Wanted, reuse: Reused) -> dict[tuple[str, str], Ran]:
+    if held := _held(_packages(triple), wanted, reuse):
         say(f"ran before with the same content: {', '.join(' '.join(dict.fromkeys(key)) for key in held)}")
     return held
 
@@ -128,9 +148,9 @@ def _packages(triple: Triple) -> Environment:
     return packages_of(triple.omni, triple.ascend, triple.vllm)[1]
 
 
-def _held(environment: Environment, wanted: Wanted, states: Collection[str]) -> dict[tuple[str, str], Ran]:
+def _held(environment: Environment, wanted: Wanted, reuse: Reused) -> dict[tuple[str, str], Ran]:
     found = {_key(tier, one): kept.found(tier, one, environment) for tier, one in wanted}
-    return {key: ran for key, ran in found.items() if ran and ran.outcome.state in states}
+    return {key: ran for key, ran in found.items() if ran and reuse(ran.outcome)}
 
 
 def _play(
@@ -206,6 +226,15 @@ class Before:
     def _released(self) -> ReleasedPair | None:
         return kept.of_release(self.triple)
 
+    def known(self, tier: str, scenario: Any) -> Outcome | None:
+        """The outcome of a run, as far as it is known without running."""
+        with contextlib.suppress(UpgradeError):
+            if found := kept.released_outcome(self._released, tier, scenario):
+                return found
+            found = held(self.triple, [(tier, scenario)] if scenario else [], settled)
+            return next((ran.outcome for ran in found.values()), None)
+        return None
+
     def outcome(self, tier: str, scenario: Any, *, here: bool = False) -> Outcome:
         """The outcome of a run, which runs now where nothing knows it; INCONCLUSIVE where it cannot.
 
@@ -217,6 +246,6 @@ class Before:
                 return found
             say(f"the matched old pair, for {' '.join(dict.fromkeys((tier, name)))}")
             out, wanted = self._out / f"{tier}-{name}", [(tier, scenario)] if scenario else []
-            return run(self.triple, wanted, out, reuse=(PASS, FAIL, ABSENT), pair="old").outcomes[-1]
+            return run(self.triple, wanted, out, reuse=settled, pair="old").outcomes[-1]
         except UpgradeError as error:
             return Outcome(tier, name, INCONCLUSIVE, f"the old pair cannot run here: {error.what}")
