@@ -20,6 +20,7 @@ from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.job import upgrade as stages
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.stages import next_step
@@ -344,6 +345,20 @@ def test_without_an_old_pair_a_failure_is_one(machine, upgrade, run, monkeypatch
     machine.fails = {"eager ar": "KeyError: 12"}
     monkeypatch.setattr(emulate, "baseline", lambda specs, triple, job: None)
     assert run("--baseline", "none")[1]["verdict"] == "FAIL"
+
+
+def test_what_fails_comes_before_more_of_the_gpu_side(machine, upgrade, run, monkeypatch):
+    """A hunk that fits now, taken before the failure is asked about, would make the run one of other files."""
+    hunk = {"id": "port-1", "tier": 1}
+    monkeypatch.setattr(stages, "port_survey", lambda job: {"tree": "t", "hunks": [hunk]})
+    monkeypatch.setattr(stages, "hunks_to_take", lambda job: ["port-1"])
+    states = lambda: {one.name: one.state for one in walk(upgrade.job).stages}  # noqa: E731
+    assert states()["port"] == "todo"
+    machine.fails = {"eager generation": "TypeError: step() takes 2"}
+    run()
+    assert (states()["port"], states()["emulate"]) == ("done", "failed")
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    assert states()["port"] == "todo"
 
 
 def test_what_was_not_shown_is_said_by_next_and_named_in_the_commit(machine, upgrade, run, capsys):

@@ -631,6 +631,16 @@ def test_an_edit_by_hand_is_checked_before_anything_is_asked_again(
     assert data["next"] == "upgrade.py plan"
 
 
+def test_a_merge_that_was_edited_is_checked_before_anything_is_asked(world: World) -> None:
+    text = text_of(world)
+    head, tail = text.partition("<<<<<<<")[0], text.rpartition(">>>>>>>")[2].partition("\n")[2]
+    add_item(world, "gone-name")
+    assert upgrade("next")[1]["step"] == "answer"
+    (world.omni / BASE).write_text(head + ANSWER_TEXT + tail)
+    data = upgrade("next")[1]
+    assert (data["step"], data["next"]) == ("run", "upgrade.py plan")
+
+
 def test_an_answer_that_yaml_took_the_indentation_of_gets_it_back(world: World, tmp_path: Path) -> None:
     answers = tmp_path / "answers.yaml"
     block = ANSWER_TEXT.strip()
