@@ -12,6 +12,7 @@ from deliver_support import ASCEND, RUNNER, Upgrade, make_upgrade, run_deliver, 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import asking, emulate, gate_job
+from npu_upgrade.commands import next as next_command
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.gates.emulation import dry_run, environment
 from npu_upgrade.gates.emulation.choice import Choice
@@ -20,6 +21,7 @@ from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job import upgrade as stages
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import load_plan
@@ -702,6 +704,56 @@ def test_what_runs_in_the_background_names_what_to_do_meanwhile(upgrade, run, mo
     code, data = run("--rest", "--background")
     assert (code, data["process"], len(started)) == (0, 7, 1)
     assert data["next"].startswith("upgrade.py merge --omni")  # what the job is at
+
+
+def test_next_begins_the_run_behind_the_audit_and_tells_what_failed_there(
+    machine, upgrade, run, monkeypatch, capsys
+):
+    monkeypatch.setattr(environment, "check_machine", lambda: None)
+    monkeypatch.setattr(stages, "port_survey", lambda job: {"tree": "t"})
+    monkeypatch.setattr(stages, "hunks_to_take", lambda job: [])
+    here = {"path": RUNNER, "line": 1, "text": "NAME", "project": "vllm-omni"}
+    found = {"key": "arity-1", "check": "arity", "state": "NEW", "here": here, "owner": "Runner"}
+    called = []
+
+    def answered(command, *, whole):
+        called.append(command.short.split()[1])
+        if "--background" in command.arguments:
+            machine.fails = {"eager generation": "TypeError: step() takes 2"}
+            run()  # what it finds while the audit's questions are open
+            return 0, {"verdict": "PASS", "summary": "runs in process 7"}
+        upgrade.record("audit", verdict=Verdict.FAIL, data={"failing": ["arity-1"]})
+        told = {"findings": [found | {"what": "it gets 2", "why": "-", "todo": "-", "subject": "step"}]}
+        (upgrade.job.folder / "audit.json").write_text(json.dumps(told))
+        return 1, {"verdict": "FAIL", "summary": "1 new"}
+
+    monkeypatch.setattr(next_command, "answered", answered)
+    upgrade.write_plan(items=[])
+    upgrade.job.begin("merge")
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    upgrade.record("plan")
+    capsys.readouterr()
+    cli.main("upgrade.py", "", ["next"], ["next", "--run"])
+    said = json.loads(capsys.readouterr().out)
+    assert called == ["emulate", "audit"], said
+    assert (said["emulate"], said["asks"][0]["id"]) == ("runs in process 7", "arity-1")
+    assert said["failed_meanwhile"] == [
+        "eager generation fails on the emulated NPU: TypeError: step() takes 2"
+    ]
+
+
+def test_an_answer_names_what_else_failed_before_the_edit(machine, upgrade, run, capsys):
+    why = {"eager ar": "KeyError: 12", "eager generation": "TypeError: step() takes 2"}
+    machine.fails = why
+    run("--keep-going")
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    capsys.readouterr()
+    note = ["--accept", "--note", "corrected by hand"]
+    cli.main("upgrade.py", "", ["resolve"], ["resolve", "emulate-eager-ar", *note])
+    said = json.loads(capsys.readouterr().out)["summary"]
+    assert "before this edit these failed, too: eager generation: TypeError: step() takes 2" in said
+    assert "KeyError" not in said
 
 
 def test_while_something_is_asked_the_run_is_named_to_be_started(machine, upgrade, run, monkeypatch):

@@ -12,12 +12,14 @@ from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
-from npu_upgrade.job.ask import CORRECTED, Ask
+from npu_upgrade.job.ask import CORRECTED, FINDING, Ask
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 
+_WHAT = 240  # characters
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
     "conflict, indented as in the file, or whole methods, at any indentation; `imports: [LINE]` adds some; "
@@ -58,6 +60,10 @@ def asked(walk: Walk, step: Step) -> Asked:
     run = None if any(map(_may_edit, step.stage.asks)) else meanwhile(walk)
     if run:
         data["meanwhile"] = brief["meanwhile"] = str(run)
+    if failed := [
+        one for stage in walk.stages if stage is not step.stage for one in stage.asks if _is_run(one)
+    ]:
+        data["failed_meanwhile"] = brief["failed_meanwhile"] = [cut(one.what, _WHAT) for one in failed]
     path = walk.folder / "questions.md"
     path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
@@ -67,6 +73,11 @@ def asked(walk: Walk, step: Step) -> Asked:
     number = f"{len(asks)} questions" if whole[1:] else "1 question"
     summary = f"{number} of {walk.left[kind]} ({kind})"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
+
+
+def _is_run(ask: Ask) -> bool:
+    """Whether it is about an emulated run, which may have failed behind what is asked first."""
+    return ask.stage == FINDING and ask.id.startswith("emulate-")
 
 
 def _may_edit(ask: Ask) -> bool:

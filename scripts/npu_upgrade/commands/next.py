@@ -8,7 +8,8 @@ Asking twice gives the same. A command that ran on exactly this code is not name
 say what to change first, and what to run then. INCONCLUSIVE means that a person is needed: rounds without
 progress, changes without effect, or another architecture; --continue goes on, with the reason. --run runs
 the named gates one after the other, until there is a question, a stuck stage or something to deliver; it
-starts no gate after five minutes: call it again then.
+starts no gate after five minutes: call it again then. In an upgrade the emulated run begins in the
+background when the audit does, for as long as the files stay as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.commands.arguments import option
-from npu_upgrade.commands.asking import asked
+from npu_upgrade.commands.asking import asked, meanwhile
 from npu_upgrade.commands.job_arguments import (
     add_job_arguments,
     discovered_alone,
@@ -91,10 +92,12 @@ def run(args: argparse.Namespace) -> Result:
         walk = named_walk(args)
         step = next_step(walk)
     ran: dict[str, dict[str, Any]] = {}
+    behind = ""
     begun = time.monotonic()
     while args.go and step.needs_nobody and time.monotonic() - begun < _MOST_SECONDS:
         if (called := str(step.command)) in ran:
             break
+        behind = _begun_behind(walk, step) or behind
         with _beside(step, args):
             ran[called] = _run(step)
         walk = named_walk(args)
@@ -109,10 +112,20 @@ def run(args: argparse.Namespace) -> Result:
         for row in [*ran.values()][:-1]:  # what it said besides is told by what came after it
             row.pop("said", None)
         result.data["ran"] = [*ran.values()]
-        result.brief = {"ran": result.data["ran"]} | (result.brief or {})
+        told = {"ran": result.data["ran"]} | ({"emulate": behind} if behind else {})
+        result.data |= told
+        result.brief = told | (result.brief or {})
         if not broken and step.needs_nobody and str(step.command) not in ran:
             result.next = upgrade("next", "--run", *walk.naming)
     return result
+
+
+def _begun_behind(walk: Walk, step: Step) -> str:
+    """Begin the emulated run while the audit runs, and its questions are answered; what the run is told."""
+    if program() == ADAPT or not step.stage or step.stage.name != "audit":
+        return ""
+    command = meanwhile(walk)
+    return str(answered(command, whole=False)[1].get("summary", "")) if command else ""
 
 
 def _beside(step: Step, args: argparse.Namespace) -> AbstractContextManager[None]:

@@ -45,6 +45,7 @@ from npu_upgrade.job.ask import (
     asks,
     closed_by_edit,
     edited_finding,
+    failed_besides,
     hunks_to_take,
     unasked_hunk,
     units_at,
@@ -207,7 +208,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
                 dropped.append(id_)  # an answer before it closed it too, or changed its file
                 continue
             if id_ not in asked and (before := closed_by_edit(job, load_plan(job), id_)):
-                closed[id_] = bool(given.note.strip() and before.unit)
+                closed[id_] = bool(given.note.strip())
                 if closed[id_]:
                     taken.append((before, answer.to_closed(job, before, given.note)))
                 continue
@@ -403,6 +404,8 @@ def _recheck(
         passed = checked.verdict is Verdict.PASS
         parts.append("plan PASS" if passed else f"plan {checked.verdict.value}: {checked.summary}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
+    if others := failed_besides(job):
+        parts.append(f"before this edit these failed, too: {'; '.join(others)}")
     if accepted := hunks_to_take(job) if job.scope == ALL else []:
         now = upgrade("port", "--apply", *(accepted if len(accepted) <= _SHOWN else ["ID..."])).short
         parts.append(f"{len(accepted)} accepted and not in the files yet: `next --run` writes that, or {now}")

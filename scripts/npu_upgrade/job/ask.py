@@ -333,6 +333,23 @@ def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> 
         yield Ask(FINDING, name, what, texts={"text": "\n".join(lines)}, how=how, evidence=newest.id)
 
 
+def failed_besides(job: Job) -> list[str]:
+    """The runs that failed before the files were edited, besides those that somebody answered.
+
+    The run goes on behind a failure that is being corrected, and may have found others since.
+    """
+    newest = failed_last(job.records(), "emulate")
+    if newest is None or _only_answers(job.root, newest, []):
+        return []
+    answered = {entry.id for entry in job.journal.answers() if entry.at >= newest.started}
+    runs = read_object(job.store.runs / str(newest.run) / RESULT).get("runs", [])
+    return [
+        f"{run.get('tier')} {run.get('scenario')}: {cut(str(run.get('why')), _WHY)}"
+        for run in runs
+        if run.get("state") == "FAIL" and _run_id(run.get("tier"), run.get("scenario")) not in answered
+    ]
+
+
 def failed_last(records: Sequence[Record], gate: str) -> Record | None:
     """The newest record of a gate, when it is a FAIL."""
     newest = next((record for record in reversed(records) if record.gate == gate), None)
