@@ -350,7 +350,7 @@ def test_without_an_old_pair_a_failure_is_one(machine, upgrade, run, monkeypatch
 
 
 def test_what_fails_comes_before_more_of_the_gpu_side(machine, upgrade, run, monkeypatch):
-    """A hunk that fits now, taken before the failure is asked about, would make the run one of other files."""
+    """A hunk that fits now, taken before the failure is asked about, would make it one of other files."""
     hunk = {"id": "port-1", "tier": 1}
     monkeypatch.setattr(stages, "port_survey", lambda job: {"tree": "t", "hunks": [hunk]})
     monkeypatch.setattr(stages, "hunks_to_take", lambda job: ["port-1"])
