@@ -641,6 +641,20 @@ def test_a_merge_that_was_edited_is_checked_before_anything_is_asked(world: Worl
     assert (data["step"], data["next"]) == ("run", "upgrade.py plan")
 
 
+def test_the_flags_of_a_method_in_conflict_are_named_with_it(world: World) -> None:
+    """Whoever edits the method by hand edits it once."""
+    path = plan_path(open_job(world.omni))
+    plan = json.loads(path.read_text())
+    for unit in ("run", "stop"):
+        title = f"{BASE}: OmniNPUModelRunner.{unit}: half of a pair"
+        item = {"id": f"flag-{unit}", "kind": "parted", "title": title, "detail": "d" * 20, "path": BASE}
+        plan["items"].append(item | {"blocking": False, "state": "open", "note": "", "finding": ""})
+    path.write_text(json.dumps(plan))
+    data = upgrade("next")[1]
+    assert data["ask"]["id"].startswith("conflict-")
+    assert data["flags_there"] == [f"flag-run: {BASE}: OmniNPUModelRunner.run: half of a pair"]
+
+
 def test_an_answer_that_yaml_took_the_indentation_of_gets_it_back(world: World, tmp_path: Path) -> None:
     answers = tmp_path / "answers.yaml"
     block = ANSWER_TEXT.strip()

@@ -15,11 +15,11 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
-from npu_upgrade.job.ask import CORRECTED, FINDING, Ask
+from npu_upgrade.job.ask import CONFLICT, CORRECTED, FINDING, LOOK, Ask
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 
-_WHAT = 240  # characters
+_WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
     "conflict, indented as in the file, or whole methods, at any indentation; `imports: [LINE]` adds some; "
@@ -60,10 +60,9 @@ def asked(walk: Walk, step: Step) -> Asked:
     run = None if any(map(_may_edit, step.stage.asks)) else meanwhile(walk)
     if run:
         data["meanwhile"] = brief["meanwhile"] = str(run)
-    if failed := [
-        one for stage in walk.stages if stage is not step.stage for one in stage.asks if _is_run(one)
-    ]:
-        data["failed_meanwhile"] = brief["failed_meanwhile"] = [cut(one.what, _WHAT) for one in failed]
+    others = _others(walk, step, asks)
+    data |= others
+    brief |= others
     path = walk.folder / "questions.md"
     path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
@@ -75,9 +74,17 @@ def asked(walk: Walk, step: Step) -> Asked:
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
 
 
-def _is_run(ask: Ask) -> bool:
-    """Whether it is about an emulated run, which may have failed behind what is asked first."""
-    return ask.stage == FINDING and ask.id.startswith("emulate-")
+def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]:
+    """What is asked later and is better known now: flags of a method in conflict, and runs that failed."""
+    left = [one for stage in walk.stages if stage is not step.stage for one in stage.asks]
+    places = {(one.path, one.unit) for one in asks if one.stage == CONFLICT}
+    flags = [one for one in left if one.stage == LOOK and (one.path, one.unit) in places]
+    failed = [one for one in left if one.stage == FINDING and one.id.startswith("emulate-")]
+    found = {
+        "flags_there": [f"{one.id}: {cut(one.what, _FLAG)}" for one in flags[:_FLAGS]],
+        "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
+    }
+    return {name: said for name, said in found.items() if said}
 
 
 def _may_edit(ask: Ask) -> bool:
