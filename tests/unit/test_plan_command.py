@@ -146,6 +146,18 @@ def test_a_flag_whose_statement_was_rewritten_closes_and_opens_again(now: str, s
     assert item["state"] == "open"
 
 
+def test_a_flag_about_half_of_a_pair_closes_with_the_other_half_and_opens_again() -> None:
+    flag = {"kind": "parted", "base": "", "ours": "a = f(x)", "theirs": "end(x)"}
+    item = {"id": item_id("flag-parted", "r.py: R.run", "", flag["ours"], flag["theirs"])}
+    item |= {"kind": "flag-parted", "state": "open", "note": ""}
+    plan = {"items": [item], "methods": [{"path": "r.py", "name": "R.run", "flags": [flag]}]}
+    states = []
+    for now in (MERGED, MERGED.replace("        return a", "        end(x)\n        return a"), MERGED):
+        close_rewritten(plan, {"r.py": MERGED}, {"r.py": now})
+        states.append((item["state"], item["note"]))
+    assert states == [("open", ""), ("done", "what it lacked was added since"), ("open", "")]
+
+
 def test_no_job(world: World) -> None:
     code, data, _ = upgrade("plan")
     assert (code, "merge" in data["try"]) == (2, True)

@@ -90,10 +90,13 @@ def copy_items(outcome: MethodOutcome) -> Iterator[Item]:
 
 
 REWRITTEN = "what it is about was rewritten since"
+COMPLETED = "what it lacked was added since"
 
 
 def close_rewritten(plan: Mapping[str, Any], merged: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Close the flags whose statements were changed since the merge; open them where that was undone.
+    """Close the flags whose statements were changed, or whose other half was added, since the merge.
+
+    Open them where that was undone.
 
     ``merged`` and ``now`` are the files by path, as the merge wrote them and as they are.
     """
@@ -103,12 +106,13 @@ def close_rewritten(plan: Mapping[str, Any], merged: Mapping[str, str], now: Map
         for flag in method["flags"] if path in merged and path in now else ():
             texts = (flag["base"], flag["ours"], flag["theirs"])
             item = items.get(item_id(f"flag-{flag['kind']}", where, *texts))
-            if item and (item["state"] == "open" or item.get("note") == REWRITTEN):
-                told = {s.key for text in texts[1:] for s in statements_of(text)}
-                told &= _keys(merged[path], path, method["name"])
+            if item and (item["state"] == "open" or item.get("note") in (REWRITTEN, COMPLETED)):
+                every = {s.key for text in texts[1:] for s in statements_of(text)}
+                told = every & _keys(merged[path], path, method["name"])
                 left = _keys(now[path], path, method["name"])
-                gone = bool(left and told - left)
-                item |= {"state": "done", "note": REWRITTEN} if gone else {"state": "open", "note": ""}
+                why = REWRITTEN if left and told - left else ""
+                why = why or (COMPLETED if every - told and every <= left else "")
+                item |= {"state": "done" if why else "open", "note": why}
 
 
 def _keys(text: str, path: str, name: str) -> set[str]:
