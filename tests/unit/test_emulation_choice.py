@@ -34,7 +34,7 @@ CALLED = {
     "Runner.warm_up": {"shared"},
     "Runner.elsewhere": {"shared"},
 }
-SECONDS = {"eager ar": 12.0, "eager pool": 9.0, "graph pool": 30.0, "graph talk": 25.0, "eager talk": 40.0}
+SECONDS = {"eager ar": 6.0, "eager pool": 5.0, "graph pool": 15.0, "graph talk": 12.0, "eager talk": 20.0}
 
 
 def choose(changed: set[str] | None, failed: tuple[str, ...] = (), upon: tuple[str, ...] = ()) -> Choice:
@@ -67,7 +67,7 @@ def test_a_pipeline_waits_where_something_cheaper_executes_the_change():
     speech, step, alone = ("pipelines", scenario("speech")), "Runner.step", "Runner.speak"
     executed = EXECUTED | {step: EXECUTED[step] | {"pipelines speech"}, "run": {"pipelines speech"}}
     called = {"run": {"step"}}
-    seconds = SECONDS | {"pipelines speech": 40.0}
+    seconds = SECONDS | {"pipelines speech": 20.0}
     found = chosen_for(CORE, [*ALL, speech], {step}, executed, called, seconds, ())
     assert speech in found.pending
     assert speech not in found.needed
@@ -77,8 +77,8 @@ def test_a_pipeline_waits_where_something_cheaper_executes_the_change():
 
 def test_a_pipeline_waits_where_the_others_fill_the_time():
     speech, executed = ("pipelines", scenario("speech")), EXECUTED | {"Runner.speak": {"pipelines speech"}}
-    seconds, changed = SECONDS | {"pipelines speech": 50.0}, {"Runner.speak"}
-    for slow, is_needed in ((150.0, True), (190.0, False)):
+    seconds, changed = SECONDS | {"pipelines speech": 25.0}, {"Runner.speak"}
+    for slow, is_needed in ((70.0, True), (90.0, False)):
         everything, known = [*ALL, speech], seconds | {"serve server": slow}
         found = chosen_for(CORE, everything, changed, executed, CALLED, known, ())
         assert (speech in found.needed, speech in found.pending) == (is_needed, not is_needed)

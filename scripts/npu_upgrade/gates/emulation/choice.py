@@ -21,8 +21,8 @@ from npu_upgrade.gates.emulation.dry_run import Wanted
 
 LONG = "pipelines"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
-_MOST = 240.0  # seconds of all needed runs, two at a time, that are filled up
-_SECONDS = {"eager": 12.0, "graph": 20.0, "serve": 70.0, "pipelines": 120.0}  # of a run that was never seen
+_MOST = 120.0  # seconds of all needed runs, two at a time, that are filled up
+_SECONDS = {"eager": 6.0, "graph": 10.0, "serve": 50.0, "pipelines": 100.0}  # of a run that was never seen
 
 
 @dataclass(frozen=True)
