@@ -234,18 +234,17 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
             fresh = [one for one in split_statements(unit.source) if one.key not in known]
             if fresh:
                 own[path, name] = fresh
-    known = _other_sides(job, plan) if own else set()
-    taken = _taken(job) if own else set()
+    gpu, target = _other_sides(job, plan) if own else (set[str](), set[str]())
+    after = gpu - target - (_taken(job) if own else set())
     plan["after_gpu"] = sorted(
-        name
-        for (_, name), fresh in own.items()
-        if any(one.key in known - taken for one in fresh if _tells(one))
+        name for (_, name), fresh in own.items() if any(one.key in after for one in fresh if _tells(one))
     )
     found = {}
     for (path, name), fresh in own.items():
         if (path, name) in told:
             continue
-        if lines := [one.code for one in fresh if one.key not in known and not one.key.startswith(_PLAIN)]:
+        new = [one for one in fresh if one.key not in gpu | target and not one.key.startswith(_PLAIN)]
+        if lines := [one.code for one in new]:
             id_ = item_id(EDITED, f"{path}: {name}")
             title = f"{path}: {name}: was written by hand since the merge; say why"
             found[id_] = Item(id_, EDITED, title, "\n".join(lines), path).as_json()
@@ -290,19 +289,20 @@ _PLAIN = ("import ", "from ", '"', "'")
 """An import of several names is another statement with each set of them; a docstring does nothing."""
 
 
-def _other_sides(job: Job, plan: dict[str, Any]) -> set[str]:
-    """The statements of the GPU side's runners, in the words of both sides, and of the target's."""
+def _other_sides(job: Job, plan: dict[str, Any]) -> tuple[set[str], set[str]]:
+    """The statements of the GPU side's runners, in the words of both sides, and those of the target's."""
     try:
         omni, target = downstream(job), open_source(plan["versions"]["ascend"]["spec"])
         side = omni_side(omni)
         paths = [one.gpu_path for one in side.runners if one.gpu_path and omni.exists(one.gpu_path)]
         texts = [omni.read(path) for path in paths]
         texts += [translate(text, side.class_names) for text in texts]
-        texts += [target.read(side.upstream.path)] if target.exists(side.upstream.path) else []
-        return {one.key for text in texts for one in split_statements(text)}
+        upstream = target.read(side.upstream.path) if target.exists(side.upstream.path) else ""
+        gpu = {one.key for text in texts for one in split_statements(text)}
+        return gpu, {one.key for one in split_statements(upstream)}
     except (UpgradeError, SyntaxError) as error:
         say(f"note: what was written by hand was not compared with the other sides: {error}")
-        return set()
+        return set(), set()
 
 
 def _problem(text: str, first: str = "") -> str:
