@@ -602,6 +602,7 @@ def test_a_failure_of_the_rest_is_told_while_the_others_run(machine, upgrade, ru
     run()
     monkeypatch.setattr(emulate, "run_triple", looking)
     machine.fails = {"eager talker": "KeyError: 'tide'"}
+    machine.old = {"eager talker": Outcome("eager", "talker", "PASS")}
     monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
     monkeypatch.setattr(os, "nice", lambda by: by)
     assert run("--rest")[0] == 1
@@ -617,6 +618,23 @@ def test_a_failure_of_the_rest_is_told_while_the_others_run(machine, upgrade, ru
     assert (code, other.looks, failing) == (1, 0, ["talker"])
     assert run("--rest")[0] == 0
     assert other.looks == 2
+
+
+def test_the_old_pair_runs_when_the_rest_has_ended(machine, upgrade, run, monkeypatch):
+    """Minutes of it, for a failure that may lag, keep nobody from what the others show."""
+    run()
+    order: list[str] = []
+    play, ask = machine.run, emulate.Before.outcome
+    monkeypatch.setattr(emulate, "run_triple", lambda *a, **k: (play(*a, **k), order.append("ended"))[0])
+    monkeypatch.setattr(
+        emulate.Before,
+        "outcome",
+        lambda self, tier, one, here=False: (order.append(f"old {tier}"), ask(self, tier, one))[1],
+    )
+    machine.fails = {"eager talker": "KeyError: 'tide'"}
+    assert run("--rest")[1]["verdict"] == "FAIL"
+    assert order == ["ended", "ended", "old eager"]
+    assert newest(upgrade).data["failing"] == ["eager talker"]
 
 
 def test_what_is_needed_is_evidence_before_the_rest_runs(machine, upgrade, run, monkeypatch):

@@ -398,25 +398,48 @@ class _Playing:
             yield self._judged(played.with_more(self._run(left, "rest", to_its_end=True, after=played)), ())
 
     def _run(self, wanted: Wanted, folder: str, *, to_its_end: bool, after: Played | None = None) -> Played:
+        """Run these; the rest, ``after`` what is needed, tells of each new failure while others go on.
+
+        A failure of the rest with which the old pair would have to run is compared when all others ended.
+        """
         job = self._asked.job
-        known: list[tuple[str, str]] = []
+        told: set[tuple[str, str]] = set()
+        later: list[Outcome] = []
+
+        def go_on(outcome: Outcome) -> bool:
+            if after and self._would_run_old(outcome):
+                later.append(outcome)
+                told.add((outcome.tier, outcome.scenario))
+                return True
+            return not self._fails_newly(outcome) or to_its_end
 
         def failed(so_far: Played) -> None:
-            new = [key for key in so_far.ran if self._state(so_far, key) == FAIL and key not in known]
+            new = {key for key in so_far.ran if self._state(so_far, key) == FAIL} - told
             if new and after:
-                known.extend(new)
+                told.update(new)
                 left = [one for one in wanted if (one[0], one[1].name) not in so_far.ran]
                 self._note(self._judged(after.with_more(so_far), left))
 
-        return run_triple(
+        played = run_triple(
             self._asked.triple,
             wanted,
             self._asked.out / folder,
             reuse=lambda outcome: passed(outcome) or self._lags(outcome),
-            go_on=lambda outcome: not self._fails_newly(outcome) or to_its_end,
+            go_on=go_on,
             failed=failed,
             check=job.check if job else lambda: None,
         )
+        for place, outcome in enumerate(later, 1):
+            if self._fails_newly(outcome) and after and later[place:]:
+                self._note(self._judged(after.with_more(played), ()))
+        return played
+
+    def _would_run_old(self, outcome: Outcome) -> bool:
+        """Whether nothing tells what the old pair does where a run fails, but running it."""
+        ran = self._by_name.get((outcome.tier, outcome.scenario))
+        if outcome.state != FAIL or not self._before or ran is None:
+            return False
+        return self._before.known(outcome.tier, ran) is None
 
     def _lags(self, outcome: Outcome) -> bool:
         """Whether a failure is known to be the old pair's too: to see it again tells nothing."""
@@ -449,6 +472,7 @@ class _Playing:
         return newly
 
     def _is_new(self, outcome: Outcome) -> bool:
+        """The same, with what the old pair does and what another run says in ``_olds`` and ``_unsteady``."""
         key = (outcome.tier, outcome.scenario)
         before = self._before
         ran = self._by_name.get(key)
