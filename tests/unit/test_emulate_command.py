@@ -620,6 +620,23 @@ def test_a_failure_of_the_rest_is_told_while_the_others_run(machine, upgrade, ru
     assert other.looks == 2
 
 
+def test_what_the_rest_could_not_show_is_not_run_again_by_who_waited_for_it(
+    machine, upgrade, run, monkeypatch
+):
+    def ends() -> None:
+        other.end()
+        run("--rest")
+        machine.played.clear()
+
+    run()
+    machine.undecided = {"graph talker": "no answer in 90 s"}
+    other = Other(upgrade, monkeypatch, ends)
+    assert run("--rest")[1]["pending"] == ["graph talker: INCONCLUSIVE, no answer in 90 s"]
+    assert machine.played == []
+    run("--rest")
+    assert machine.played == ["graph talker"]
+
+
 def test_the_old_pair_runs_when_the_rest_has_ended(machine, upgrade, run, monkeypatch):
     """Minutes of it, for a failure that may lag, keep nobody from what the others show."""
     run()

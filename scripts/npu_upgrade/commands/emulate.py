@@ -34,6 +34,7 @@ from npu_upgrade.commands.arguments import option, some_of
 from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
 from npu_upgrade.commands.job_arguments import add_job_arguments, leading_on, named_job
+from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.store import DRY_RUN as LABEL
 from npu_upgrade.gates.emulation import costs as step_costs
 from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenarios, without_graphs
@@ -188,8 +189,8 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
             last = records[-1] if records and records[-1].tree == gate.subject.tree else None
             new = last is not None and last.id not in before
             if alone:
-                failed = last is not None and new and last.verdict == "FAIL"
-                yield _found_by_another(gate) if failed and asked.whole else None
+                over = last is not None and new and (last.verdict == "FAIL" or (asked.rest and _is_all(last)))
+                yield _found_by_another(gate) if over and asked.whole else None
                 return
         gate.check()
         passed = last is not None and last.verdict == "PASS"
@@ -202,6 +203,11 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
             say(f"waiting for another run of this job{waited}{_newest_line(gate.job)}")
         looks += 1
         sleep(_LOOK_AGAIN)
+
+
+def _is_all(record: Record) -> bool:
+    """Whether every run was started; what one could not show is named with the reason."""
+    return all(": " in one for one in record.data.get("pending", []))
 
 
 def _last_told(job: Job) -> str:
