@@ -122,6 +122,17 @@ def test_runs_that_ended_after_the_commit_are_to_be_written_into_it(upgrade, del
     assert "graph ar" not in upgrade.body()
 
 
+def test_what_to_wait_for_and_what_nothing_showed_is_said_with_the_commit(upgrade, deliver):
+    silent = "pipelines speech: LAG, its sound has another length"
+    upgrade.record("emulate", "emulated dry-run", data={"pending": ["graph ar", silent]})
+    said = deliver()[1]
+    assert said["summary"].endswith("1 emulated runs are pending: wait for them")
+    assert (said["next"].split()[:3], said["not_shown"]) == (["upgrade.py", "emulate", "--rest"], [silent])
+    upgrade.record("emulate", "emulated dry-run", data={"pending": []})
+    said = deliver()[1]
+    assert ("not_shown" in said, "emulate" in said["next"]) == (False, False)
+
+
 def test_a_failed_run_passes_on_the_word_of_a_person_who_knew_of_it(upgrade, deliver):
     failed = partial(upgrade.record, "emulate", "emulated dry-run", Verdict.FAIL, {"failing": ["eager ar"]})
     upgrade.job.journal.add(Skipped, id="emulate", note="no time")

@@ -48,6 +48,7 @@ class Machine:
     fails: dict[str, str] = field(default_factory=dict)
     undecided: dict[str, str] = field(default_factory=dict)
     old: dict[str, Outcome] = field(default_factory=dict)
+    late: dict[str, Outcome] = field(default_factory=dict)  # of the old pair, known by running it only
     known: set[str] = field(default_factory=set)
     played: list[str] = field(default_factory=list)
     asked_old: list[str] = field(default_factory=list)
@@ -114,7 +115,7 @@ def machine(monkeypatch):
         def outcome(self, tier, scenario, here=False):
             key = (tier, scenario.name if scenario else tier)
             found.asked_old.append(named(key))
-            return found.old.get(named(key), Outcome(*key, "PASS"))
+            return (found.late | found.old).get(named(key), Outcome(*key, "PASS"))
 
         def known(self, tier, scenario):
             return found.old.get(named((tier, scenario.name)))
@@ -652,6 +653,17 @@ def test_the_old_pair_runs_when_the_rest_has_ended(machine, upgrade, run, monkey
     assert run("--rest")[1]["verdict"] == "FAIL"
     assert order == ["ended", "ended", "old eager"]
     assert newest(upgrade).data["failing"] == ["eager talker"]
+
+
+@pytest.mark.parametrize(("why", "asked"), [("was not answered: timed out", True), ("no reference", False)])
+def test_what_is_late_in_the_rest_is_held_against_the_old_pair(machine, upgrade, run, why, asked):
+    run()
+    machine.undecided = {"graph talker": why}
+    old = Outcome("graph", "talker", "INCONCLUSIVE", "no answer there either")
+    machine.late = {"graph talker": old}
+    pending = run("--rest")[1]["pending"]
+    said = f" (the old pair is INCONCLUSIVE: {old.why})" if asked else ""
+    assert pending == [f"graph talker: INCONCLUSIVE, {why}{said}"]
 
 
 def test_what_is_needed_is_evidence_before_the_rest_runs(machine, upgrade, run, monkeypatch):

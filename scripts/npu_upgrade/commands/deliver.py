@@ -22,9 +22,11 @@ from npu_upgrade.delivery.place import is_signed
 from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.upgrade import carry_out, include, prepare, request
 from npu_upgrade.ground.command import Command, current, upgrade
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.job import naming
+from npu_upgrade.job.job import Job, naming
 
+_SILENT = 200  # characters
 EXAMPLES = """--repo ../vllm-omni --dry-run
 --repo ../vllm-omni
 --repo ../vllm-omni --include vllm_omni/worker/gpu_model_runner.py
@@ -69,7 +71,22 @@ def run(args: argparse.Namespace) -> Result:
         return planned(delivery, data)
     done = carry_out(job, delivery, sign=args.sign)
     opened = request(job, delivery) if args.pr and done.sha else None
-    return outcome(delivery, done, data, refused=upgrade("next", *naming(job)), request=opened)
+    result = outcome(delivery, done, data, refused=upgrade("next", *naming(job)), request=opened)
+    return _with_emulated(result, job) if done.sha else result
+
+
+def _with_emulated(result: Result, job: Job) -> Result:
+    """The result with what the emulated runs did not show: those that ran, and those still to wait for."""
+    last = next((one for one in reversed(job.records()) if one.gate == "emulate"), None)
+    pending = last.data.get("pending", []) if last else []
+    silent = [cut(one, _SILENT) for one in pending if ": " in one]
+    if left := [one for one in pending if ": " not in one]:
+        result.summary += f"; {len(left)} emulated runs are pending: wait for them"
+        result.next = upgrade("emulate", "--rest", *naming(job))
+    if silent:
+        result.data["not_shown"] = silent
+        result.brief = (result.brief or {}) | {"not_shown": silent}
+    return result
 
 
 def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ()) -> Result:

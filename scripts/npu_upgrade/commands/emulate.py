@@ -406,7 +406,8 @@ class _Playing:
     def _run(self, wanted: Wanted, folder: str, *, to_its_end: bool, after: Played | None = None) -> Played:
         """Run these; the rest, ``after`` what is needed, tells of each new failure while others go on.
 
-        A failure of the rest with which the old pair would have to run is compared when all others ended.
+        A failure of the rest with which the old pair would have to run is compared when all others ended, and
+        so is a request that nothing answered in time: the machine may be slow, and the pipeline may wait.
         """
         job = self._asked.job
         told: set[tuple[str, str]] = set()
@@ -436,16 +437,25 @@ class _Playing:
             check=job.check if job else lambda: None,
         )
         for place, outcome in enumerate(later, 1):
-            if self._fails_newly(outcome) and after and later[place:]:
+            if outcome.state == INCONCLUSIVE:
+                self._ask_old(outcome)
+            elif self._fails_newly(outcome) and after and later[place:]:
                 self._note(self._judged(after.with_more(played), ()))
         return played
 
     def _would_run_old(self, outcome: Outcome) -> bool:
-        """Whether nothing tells what the old pair does where a run fails, but running it."""
+        """Whether nothing tells what the old pair does where a run fails or is late, but running it."""
         ran = self._by_name.get((outcome.tier, outcome.scenario))
-        if outcome.state != FAIL or not self._before or ran is None:
+        if not (outcome.state == FAIL or outcome.is_late) or not self._before or ran is None:
             return False
         return self._before.known(outcome.tier, ran) is None
+
+    def _ask_old(self, outcome: Outcome) -> None:
+        """Note what the old pair does where a run of the new one shows nothing."""
+        key = (outcome.tier, outcome.scenario)
+        if self._before:
+            old = self._olds[key] = self._before.outcome(outcome.tier, self._by_name[key])
+            say(f"note: {outcome.name}: the old pair is {old.state}{old.why and f': {old.why}'}")
 
     def _lags(self, outcome: Outcome) -> bool:
         """Whether a failure is known to be the old pair's too: to see it again tells nothing."""

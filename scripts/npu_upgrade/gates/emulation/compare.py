@@ -51,6 +51,8 @@ class Compared:
         if self.state == FAIL and self.old and self.old.state not in (PASS, ABSENT):
             otherwise = "fails earlier or otherwise" if self.old.state == FAIL else f"is {self.old.state}"
             return f"{self.new.why} (the old pair does not show it: it {otherwise}: {self.old.why})"
+        if self.state == INCONCLUSIVE and self.old:
+            return f"{self.new.why} (the old pair is {self.old.state}{self.old.why and f': {self.old.why}'})"
         if self.state == LAG and self.old and self.old.name != self.new.name:
             return f"{self.new.why} (the old pair shows it in {self.old.name})"
         return self.new.why

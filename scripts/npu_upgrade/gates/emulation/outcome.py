@@ -32,6 +32,9 @@ _PACKAGE = re.compile(r"No module named '([^.']+)'$")  # of a package that is th
 _OWN = ("vllm", "vllm_ascend", "vllm_omni", "npu_emulator")
 
 
+_LATE = re.compile(r"timed out|no result after")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One (tier, scenario): its state, why in one line, and where to look.
@@ -59,6 +62,11 @@ class Outcome:
     @property
     def name(self) -> str:
         return self.tier if self.tier == self.scenario else f"{self.tier} {self.scenario}"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it shows nothing because it did not end, or answer, in time."""
+        return self.state == INCONCLUSIVE and bool(_LATE.search(self.why))
 
     def as_json(self) -> dict[str, Any]:
         """What a result shows of it; executed lines and costs are reported as a whole, elsewhere."""
