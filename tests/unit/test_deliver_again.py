@@ -126,7 +126,7 @@ def test_what_to_wait_for_and_what_nothing_showed_is_said_with_the_commit(upgrad
     silent = "pipelines speech: LAG, its sound has another length"
     upgrade.record("emulate", "emulated dry-run", data={"pending": ["graph ar", silent]})
     said = deliver()[1]
-    assert said["summary"].endswith("1 emulated runs are pending: wait for them")
+    assert said["summary"].endswith("; 1 emulated run is pending: wait for them")
     assert (said["next"].split()[:3], said["not_shown"]) == (["upgrade.py", "emulate", "--rest"], [silent])
     upgrade.record("emulate", "emulated dry-run", data={"pending": []})
     said = deliver()[1]

@@ -81,7 +81,8 @@ def _with_emulated(result: Result, job: Job) -> Result:
     pending = last.data.get("pending", []) if last else []
     silent = [cut(one, _SILENT) for one in pending if ": " in one]
     if left := [one for one in pending if ": " not in one]:
-        result.summary += f"; {len(left)} emulated runs are pending: wait for them"
+        number = "1 emulated run is" if len(left) == 1 else f"{len(left)} emulated runs are"
+        result.summary += f"; {number} pending: wait for them"
         result.next = upgrade("emulate", "--rest", *naming(job))
     if silent:
         result.data["not_shown"] = silent

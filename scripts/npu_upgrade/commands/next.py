@@ -150,6 +150,7 @@ def _run(step: Step) -> dict[str, Any]:
         "seconds": round(time.monotonic() - begun),
         "summary": said.get("summary") or said.get("error") or f"exit code {code} and no result",
     }
+    row |= {"taken": said["taken"]} if said.get("taken") else {}  # what a port wrote into the files
     more = {key: value for key, value in said.items() if key not in (*row, "error", "next") and value}
     return row if code == 0 else row | {"command": str(step.command), "said": more}
 

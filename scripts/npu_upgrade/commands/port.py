@@ -208,6 +208,8 @@ def _result(
     since = inputs.since.side.tree if inputs.since else None
     label = since and (since.version or since.spec)
     summary = f"{top} hunks open in the first tier, {len(left) - top} in the others, since vllm-omni {label}"
+    if len(left) > top:
+        summary += " (--format text lists them, with the reasons)"
     if place is not None:
         summary = f"{len(done.taken)} hunks taken, {len(done.refused)} refused; {summary}"
     by_id = {entry.hunk.id: entry for entry in found.left}
