@@ -655,6 +655,17 @@ def test_the_flags_of_a_method_in_conflict_are_named_with_it(world: World) -> No
     assert data["flags_there"] == [f"flag-run: {BASE}: OmniNPUModelRunner.run: half of a pair"]
 
 
+def test_a_name_of_a_conflict_that_nothing_defines_any_more_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = world.omni / BASE
+    own = "        self.own_thing = self.lost_thing(logits)\n"
+    path.write_text(path.read_text().replace("|||||||", f"{own}|||||||", 1))
+    monkeypatch.setattr("npu_upgrade.merge.nowhere.vllm_tree", lambda target: target)
+    data = upgrade("next")[1]
+    assert data["nowhere_any_more"] == ["lost_thing"], (path.read_text(), data)
+
+
 def test_an_answer_that_yaml_took_the_indentation_of_gets_it_back(world: World, tmp_path: Path) -> None:
     answers = tmp_path / "answers.yaml"
     block = ANSWER_TEXT.strip()

@@ -18,6 +18,7 @@ from npu_upgrade.job import upgrade as upgrades
 from npu_upgrade.job.ask import CONFLICT, CORRECTED, FINDING, LOOK, Ask
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
+from npu_upgrade.merge.nowhere import nowhere
 
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
@@ -75,12 +76,15 @@ def asked(walk: Walk, step: Step) -> Asked:
 
 
 def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]:
-    """What is asked later and is better known now: flags of a method in conflict, and runs that failed."""
+    """What is better known now: gone names in conflicts, later flags of their methods, failed runs."""
     left = [one for stage in walk.stages if stage is not step.stage for one in stage.asks]
     places = {(one.path, one.unit) for one in asks if one.stage == CONFLICT}
     flags = [one for one in left if one.stage == LOOK and (one.path, one.unit) in places]
     failed = [one for one in left if one.stage == FINDING and one.id.startswith("emulate-")]
+    target = (walk.facts.get("inputs") or {}).get("ascend") or {}
+    sides = [text for one in asks if one.conflict for text in one.conflict.texts[1:]]
     found = {
+        "nowhere_any_more": nowhere(str(target["spec"]), walk.root, sides) if sides and target else [],
         "flags_there": [f"{one.id}: {cut(one.what, _FLAG)}" for one in flags[:_FLAGS]],
         "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
     }

@@ -179,6 +179,10 @@ class Repo:
         """Blob SHA -> text, read in one go; bytes that are no UTF-8 become U+FFFD."""
         return {sha: data.decode("utf-8", "replace") for sha, data in self._blobs(shas).items()}
 
+    def grep(self, pattern: str) -> Names:
+        """The Python files of the work tree with a line that an extended regular expression matches."""
+        return self._git("grep", "-lE", "-e", pattern, "--", "*.py", ok=(0, 1)).stdout.decode().splitlines()
+
     def file_history(self, path: str, refs: Iterable[str] = ()) -> Changes:
         """The commits that changed ``path``, newest first.
 
