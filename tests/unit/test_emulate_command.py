@@ -655,6 +655,25 @@ def test_the_old_pair_runs_when_the_rest_has_ended(machine, upgrade, run, monkey
     assert newest(upgrade).data["failing"] == ["eager talker"]
 
 
+def test_a_failure_that_is_not_compared_yet_is_no_question(machine, upgrade, run, monkeypatch):
+    """Of two that the old pair has to run for, the first is told as new while the other may lag."""
+    run()
+    machine.fails = {"eager talker": "KeyError: 'tide'", "graph talker": "KeyError: 12"}
+    machine.late = {"graph talker": Outcome("graph", "talker", "FAIL", "KeyError: 7")}
+    seen: list[Record] = []
+    ask = emulate.Before.outcome
+
+    def outcome(self, tier, one, here=False):
+        seen.append(newest(upgrade))
+        return ask(self, tier, one)
+
+    monkeypatch.setattr(emulate.Before, "outcome", outcome)
+    assert run("--rest")[0] == 1
+    assert [one.data["failing"] for one in seen][:2] == [[], ["eager talker"]]
+    assert "(not compared with the old pair yet)" in seen[1].data["pending"][0]
+    assert newest(upgrade).data["failing"] == ["eager talker"]
+
+
 @pytest.mark.parametrize(("why", "asked"), [("was not answered: timed out", True), ("no reference", False)])
 def test_what_is_late_in_the_rest_is_held_against_the_old_pair(machine, upgrade, run, why, asked):
     run()

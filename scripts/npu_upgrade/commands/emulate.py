@@ -182,7 +182,7 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
     gate = asked.job
     assert gate is not None
     before = {record.id for record in gate.job.records()}
-    looks = 0
+    looks, line = 0, ""
     while True:
         with locks.alone_now(gate.job.folder / "emulate") as alone:
             records = [one for one in gate.job.records() if one.gate == gate.gate]
@@ -200,7 +200,8 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
             return
         if looks % _TOLD_AGAIN == 0:
             waited = f" ({looks * _LOOK_AGAIN} s)" if looks else ", until it has shown what the change needs"
-            say(f"waiting for another run of this job{waited}{_newest_line(gate.job)}")
+            said, line = line, _newest_line(gate.job)
+            say(f"waiting for another run of this job{waited}{line if line != said else ''}")
         looks += 1
         sleep(_LOOK_AGAIN)
 
@@ -384,6 +385,7 @@ class _Playing:
         self._by_name = {(tier, one.name): one for tier, one in (*choice.needed, *choice.pending)}
         self._olds: dict[tuple[str, str], Outcome | None] = {}
         self._unsteady: dict[tuple[str, str], Outcome] = {}
+        self._uncompared: set[tuple[str, str]] = set()
 
     def results(self) -> Iterator[Result]:
         """What the runs show that are needed; then, where it is asked for, with all the others."""
@@ -416,12 +418,12 @@ class _Playing:
         def go_on(outcome: Outcome) -> bool:
             if after and self._would_run_old(outcome):
                 later.append(outcome)
-                told.add((outcome.tier, outcome.scenario))
+                self._uncompared.add((outcome.tier, outcome.scenario))
                 return True
             return not self._fails_newly(outcome) or to_its_end
 
         def failed(so_far: Played) -> None:
-            new = {key for key in so_far.ran if self._state(so_far, key) == FAIL} - told
+            new = {key for key in so_far.ran if self._state(so_far, key) == FAIL} - told - self._uncompared
             if new and after:
                 told.update(new)
                 left = [one for one in wanted if (one[0], one[1].name) not in so_far.ran]
@@ -437,6 +439,7 @@ class _Playing:
             check=job.check if job else lambda: None,
         )
         for place, outcome in enumerate(later, 1):
+            self._uncompared.discard((outcome.tier, outcome.scenario))
             if outcome.state == INCONCLUSIVE:
                 self._ask_old(outcome)
             elif self._fails_newly(outcome) and after and later[place:]:
@@ -456,6 +459,13 @@ class _Playing:
         if self._before:
             old = self._olds[key] = self._before.outcome(outcome.tier, self._by_name[key])
             say(f"note: {outcome.name}: the old pair is {old.state}{old.why and f': {old.why}'}")
+
+    def _as_known(self, key: tuple[str, str], outcome: Outcome) -> Outcome:
+        """The outcome; a failure that may be the old pair's too decides nothing before they are compared."""
+        if key in self._uncompared and outcome.state == FAIL:
+            why = f"{outcome.why} (not compared with the old pair yet)"
+            return replace(outcome, state=INCONCLUSIVE, why=why)
+        return self._unsteady.get(key, outcome)
 
     def _lags(self, outcome: Outcome) -> bool:
         """Whether a failure is known to be the old pair's too: to see it again tells nothing."""
@@ -517,7 +527,7 @@ class _Playing:
         asked = self._asked
         outcomes, costs = _with_costs(asked, played, self._before, self._by_name, self._olds)
         together = [
-            Compared(self._unsteady.get(key, one), self._olds.get(key), reused=key in played.reused)
+            Compared(self._as_known(key, one), self._olds.get(key), reused=key in played.reused)
             for one in outcomes
             for key in [(one.tier, one.scenario)]
         ]
