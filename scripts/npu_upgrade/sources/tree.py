@@ -187,8 +187,6 @@ def _add_checkout(tree: SourceTree, root: Path) -> None:
         tree.sha, tree.dirty = repo.head_and_dirty()
         if tree.sha and not tree.dirty:
             tree.date = repo.commit_date(tree.sha)
-        if sha := tree.sha:
-            tree._built = lambda: repo.built_version(sha)
     except UpgradeError as error:
         say(f"note: the commit of {root} is unknown: {error.what}")
 
