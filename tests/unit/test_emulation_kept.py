@@ -55,7 +55,7 @@ def emulator(tmp_path, monkeypatch):
 
 def forget() -> None:
     """Read the emulator's files anew."""
-    for cached in (kept._closure, kept._digest, kept._homes, kept._beside):
+    for cached in (kept._closure, kept._imported, kept._digest, kept._homes, kept._beside):
         cached.cache_clear()
 
 

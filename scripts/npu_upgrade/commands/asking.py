@@ -15,7 +15,7 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
-from npu_upgrade.job.ask import CONFLICT, CORRECTED, FINDING, LOOK, Ask
+from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, Ask
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
@@ -80,7 +80,7 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
     left = [one for stage in walk.stages if stage is not step.stage for one in stage.asks]
     places = {(one.path, one.unit) for one in asks if one.stage == CONFLICT}
     flags = [one for one in left if one.stage == LOOK and (one.path, one.unit) in places]
-    failed = [one for one in left if one.stage == FINDING and one.id.startswith("emulate-")]
+    failed = [one for one in left if one.is_run]
     target = (walk.facts.get("inputs") or {}).get("ascend") or {}
     sides = [text for one in asks if one.conflict for text in one.conflict.texts[1:]]
     found = {

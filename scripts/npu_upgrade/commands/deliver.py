@@ -25,6 +25,7 @@ from npu_upgrade.ground.command import Command, current, upgrade
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.upgrade import not_run
 
 _SILENT = 200  # characters
 EXAMPLES = """--repo ../vllm-omni --dry-run
@@ -72,15 +73,14 @@ def run(args: argparse.Namespace) -> Result:
     done = carry_out(job, delivery, sign=args.sign)
     opened = request(job, delivery) if args.pr and done.sha else None
     result = outcome(delivery, done, data, refused=upgrade("next", *naming(job)), request=opened)
-    return _with_emulated(result, job) if done.sha else result
+    return _with_emulated(result, job, delivery.pending) if done.sha else result
 
 
-def _with_emulated(result: Result, job: Job) -> Result:
+def _with_emulated(result: Result, job: Job, pending: Sequence[str]) -> Result:
     """The result with what the emulated runs did not show: those that ran, and those still to wait for."""
-    last = next((one for one in reversed(job.records()) if one.gate == "emulate"), None)
-    pending = last.data.get("pending", []) if last else []
-    silent = [cut(one, _SILENT) for one in pending if ": " in one]
-    if left := [one for one in pending if ": " not in one]:
+    left = not_run(pending)
+    silent = [cut(one, _SILENT) for one in pending if one not in left]
+    if left:
         number = "1 emulated run is" if len(left) == 1 else f"{len(left)} emulated runs are"
         result.summary += f"; {number} pending: wait for them"
         result.next = upgrade("emulate", "--rest", *naming(job))

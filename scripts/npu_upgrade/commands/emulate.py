@@ -55,7 +55,7 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import failed_last
 from npu_upgrade.job.job import NEIGHBOUR, Job
 from npu_upgrade.job.stages import find_workspace
-from npu_upgrade.job.upgrade import walk
+from npu_upgrade.job.upgrade import not_run, walk
 
 EXAMPLES = """
 --rest --background
@@ -185,11 +185,15 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
     looks, line = 0, ""
     while True:
         with locks.alone_now(gate.job.folder / "emulate") as alone:
-            records = [one for one in gate.job.records() if one.gate == gate.gate]
-            last = records[-1] if records and records[-1].tree == gate.subject.tree else None
+            newest = _newest(gate)
+            last = newest if newest and newest.tree == gate.subject.tree else None
             new = last is not None and last.id not in before
             if alone:
-                over = last is not None and new and (last.verdict == "FAIL" or (asked.rest and _is_all(last)))
+                over = (
+                    last is not None
+                    and new
+                    and (last.verdict == "FAIL" or (asked.rest and not not_run(last.data.get("pending", ()))))
+                )
                 yield _found_by_another(gate) if over and asked.whole else None
                 return
         gate.check()
@@ -206,9 +210,9 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
         sleep(_LOOK_AGAIN)
 
 
-def _is_all(record: Record) -> bool:
-    """Whether every run was started; what one could not show is named with the reason."""
-    return all(": " in one for one in record.data.get("pending", []))
+def _newest(gate: GateJob) -> Record | None:
+    """The last record of the gate, of whatever files."""
+    return next((one for one in reversed(gate.job.records()) if one.gate == gate.gate), None)
 
 
 def _last_told(job: Job) -> str:
@@ -265,15 +269,14 @@ def _recorded(asked: _Asked, result: Result) -> Result:
 
 def _tell(gate: GateJob) -> None:
     """Note that somebody is told what the last record says: who waits for the rest then waits on."""
-    last = next((one for one in reversed(gate.job.records()) if one.gate == gate.gate), None)
-    if last:
+    if last := _newest(gate):
         write_atomic(gate.job.folder / _TOLD, last.id)
 
 
 def _never_shown(job: GateJob, result: Result) -> list[str]:
     """What an earlier run of the job could not show, and this one did not run: no edit has shown it since."""
     ran = {f"{run['tier']} {run['scenario']}" for run in result.data.get("runs", [])}
-    earlier = next((one for one in reversed(job.job.records()) if one.gate == job.gate), None)
+    earlier = _newest(job)
     said = [one for one in earlier.data.get("pending", []) if ": " in one] if earlier else []
     return [one for one in said if one.partition(":")[0] not in ran and not one.startswith("every run:")]
 
@@ -423,7 +426,8 @@ class _Playing:
             return not self._fails_newly(outcome) or to_its_end
 
         def failed(so_far: Played) -> None:
-            new = {key for key in so_far.ran if self._state(so_far, key) == FAIL} - told - self._uncompared
+            outcomes = [ran.outcome for ran in so_far.ran.values()]
+            new = {(one.tier, one.scenario) for one in outcomes if self._compared(one).state == FAIL} - told
             if new and after:
                 told.update(new)
                 left = [one for one in wanted if (one[0], one[1].name) not in so_far.ran]
@@ -460,12 +464,13 @@ class _Playing:
             old = self._olds[key] = self._before.outcome(outcome.tier, self._by_name[key])
             say(f"note: {outcome.name}: the old pair is {old.state}{old.why and f': {old.why}'}")
 
-    def _as_known(self, key: tuple[str, str], outcome: Outcome) -> Outcome:
-        """The outcome; a failure that may be the old pair's too decides nothing before they are compared."""
+    def _compared(self, outcome: Outcome, *, reused: bool = False) -> Compared:
+        """The outcome with the old pair's; what may be that one's failure, too, decides nothing before."""
+        key = (outcome.tier, outcome.scenario)
         if key in self._uncompared and outcome.state == FAIL:
             why = f"{outcome.why} (not compared with the old pair yet)"
-            return replace(outcome, state=INCONCLUSIVE, why=why)
-        return self._unsteady.get(key, outcome)
+            outcome = replace(outcome, state=INCONCLUSIVE, why=why)
+        return Compared(self._unsteady.get(key, outcome), self._olds.get(key), reused=reused)
 
     def _lags(self, outcome: Outcome) -> bool:
         """Whether a failure is known to be the old pair's too: to see it again tells nothing."""
@@ -477,10 +482,6 @@ class _Playing:
             return False
         self._olds[key] = old
         return True
-
-    def _state(self, played: Played, key: tuple[str, str]) -> str:
-        outcome = self._unsteady.get(key, played.ran[key].outcome)
-        return Compared(outcome, self._olds.get(key)).state
 
     def _fails_newly(self, outcome: Outcome) -> bool:
         """Whether a failure is not the old pair's too, nor one of a server's answers that come and go."""
@@ -526,11 +527,7 @@ class _Playing:
     def _judged(self, played: Played, pending: Wanted) -> Result:
         asked = self._asked
         outcomes, costs = _with_costs(asked, played, self._before, self._by_name, self._olds)
-        together = [
-            Compared(self._as_known(key, one), self._olds.get(key), reused=key in played.reused)
-            for one in outcomes
-            for key in [(one.tier, one.scenario)]
-        ]
+        together = [self._compared(one, reused=(one.tier, one.scenario) in played.reused) for one in outcomes]
         # without an old pair everything would count as changed
         compares = asked.old is not None and played.outcomes[0].state == PASS
         covered = coverage(asked.triple, asked.old, played.executed) if compares else []

@@ -27,7 +27,7 @@ from npu_upgrade.job.changes import changed_since, edited, top_folders, untracke
 from npu_upgrade.job.check import EDITED
 from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming, ruling
 from npu_upgrade.job.plan_file import Plan, load_plan
-from npu_upgrade.job.upgrade import not_for
+from npu_upgrade.job.upgrade import not_for, not_run
 from npu_upgrade.job.validation import Validation, validate
 
 TAGS = ("NPU", "Misc")  # of the commit's title: the first that the project has
@@ -188,6 +188,7 @@ def _sections(
     waived = audit.data.get("waived", []) if audit else []
     proven = evidence(standing)
     pending = _pending(standing)
+    left = not_run(pending)
     left_out = {gate: why for gate in ("audit", "emulate") if (why := not_for(job, gate))}
     left_out |= (
         {"port": "the sync alone was asked for"} if job.of_omni and job.scope == SYNC else {}
@@ -209,10 +210,10 @@ def _sections(
         _ported(job),
         _not_ported(job),
         counted("Failed on the emulated NPU, and ruled wrong by a person", ruled),
-        counted("Emulated runs pending", [one for one in pending if ": " not in one]),
+        counted("Emulated runs pending", left),
         counted(
             "Emulated runs that show nothing (LAG: as on the old pair)",
-            [one for one in pending if ": " in one],
+            [one for one in pending if one not in left],
         ),
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(left_out.items())]),
         replace(proven, items=[*proven.items, *ran.emulated_lines]),

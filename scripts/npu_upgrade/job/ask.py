@@ -76,6 +76,11 @@ class Ask(Struct, frozen=True):
         return (self.stage, self.path, self.feature or self.unit or self.id)
 
     @property
+    def is_run(self) -> bool:
+        """Whether it is about an emulated run that failed."""
+        return self.stage == FINDING and self.id.startswith("emulate-")
+
+    @property
     def owner(self) -> str:
         """The class of the method that it is about, or is in; empty where no method is known."""
         return self.unit.partition(".")[0] if "." in self.unit else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -269,7 +269,7 @@ def _gate(one: Upgrade, name: str) -> Stage:
     stage = _judged(one, name, _fresh(one.job, name), passes=("PASS", "BLOCKED", "INCONCLUSIVE"))
     if name == "emulate" and stage.open and stage.state != State.FAILED and one.delivered:
         return Stage(name, State.SKIPPED, "the files were delivered without it")
-    found = [a for a in one.asks if a.stage == FINDING and a.id.startswith("emulate-") is (name == "emulate")]
+    found = [a for a in one.asks if a.stage == FINDING and a.is_run is (name == "emulate")]
     return replace(stage, asks=found) if stage.open else stage
 
 
@@ -320,7 +320,7 @@ def _deliver(one: Upgrade) -> Stage:
         said = "one commit of what was proven"
         if pending:
             said += f"; it names {len(pending)} emulated runs as pending: {'; '.join(pending[:_NAMED])}"
-            if _not_run(emulated.data if emulated else {}):
+            if not_run(pending):
                 rest = upgrade("emulate", "--rest", *naming(one.job)).short
                 said += f"; after the commit {rest} waits for them (minutes): they have found what the"
                 said += " others passed, and a second delivery amends the commit"
@@ -333,16 +333,17 @@ def _deliver(one: Upgrade) -> Stage:
     if one.validation.by and ended.outputs.get("validation") != one.validation.trailer:
         return Stage("deliver", State.STALE, f"{one.validation.said}; write it into the commit", command)
     emulated = one.of("emulate")
-    named, left = map(_not_run, (ended.outputs, emulated.data if emulated else {}))
+    said_so, now = ended.outputs, emulated.data if emulated else {}
+    named, left = ({*not_run(data.get("pending", ()))} for data in (said_so, now))
     if emulated and left < named:
         said = f"{len(named - left)} runs that the commit names as pending have ended; write them into it"
         return Stage("deliver", State.STALE, said, command, at=ended.at)
     return Stage("deliver", State.DONE, ended.summary, command, ended.verdict, ended.at)
 
 
-def _not_run(data: Mapping[str, Any]) -> set[str]:
+def not_run(pending: Iterable[str]) -> list[str]:
     """The pending runs that did not run; of the others it says what they showed."""
-    return {name for name in data.get("pending", ()) if ": " not in name}
+    return [name for name in pending if ": " not in name]
 
 
 def _publish(one: Upgrade) -> Stage:

@@ -160,7 +160,7 @@ def _is_content(known: str, environment: Environment, path: str, ran: Mapping[st
 
 def _whole(environment: Environment, path: str) -> str:
     with contextlib.suppress(OSError):
-        return sha256(environment.path(path).read_bytes())[:16]
+        return _digest(environment.path(path))[:16]  # packages stay as they are: they are named by content
     return ""
 
 
