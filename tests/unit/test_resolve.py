@@ -17,7 +17,7 @@ from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job import answer, stops
-from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _finding, _item
+from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _finding, _item, asks
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
@@ -368,6 +368,23 @@ def test_a_finding_of_files_that_were_edited_since_can_still_be_answered(
     upgrade("plan")
     data = audit(world)[1]
     assert next(one["state"] for one in data["findings"] if one["key"] == id_) == "WAIVED"
+
+
+def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked twice why a method was edited: of the finding, and of the method."""
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
+    id_, path = ask()["id"], world.omni / BASE
+    own = "    def load_two(self):\n        return self.load_quietly_now(1, 2)\n"
+    path.write_text(text_of(world).replace("self.load(1, 2, 3)", "self.load_two()") + "\n" + own)
+    code, data, _ = upgrade("resolve", id_, "--accept", "--note", "it takes two since 0.28")
+    assert code == 0, data
+    assert "the note is kept as the reason for OmniNPUModelRunner.load_two" in data["summary"]
+    job = open_job(world.omni)
+    assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.load_two: it takes two since 0.28"]
+    upgrade("plan")
+    assert not [one for one in asks(job, load_plan(job), job.records()) if one.id.startswith("edited-")]
 
 
 def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(

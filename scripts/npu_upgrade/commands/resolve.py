@@ -37,6 +37,7 @@ from npu_upgrade.job import answer
 from npu_upgrade.job.answer import Answered
 from npu_upgrade.job.ask import (
     CONFLICT,
+    FINDING,
     ITEM,
     KINDS,
     LOOK,
@@ -50,7 +51,7 @@ from npu_upgrade.job.ask import (
     unasked_hunk,
     units_at,
 )
-from npu_upgrade.job.check import EDITED, check
+from npu_upgrade.job.check import EDITED, check, edited_unit
 from npu_upgrade.job.job import ALL, Job, naming
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan, load_plan
@@ -245,7 +246,13 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
         if dropped
         else ""
     )
-    return _recheck(job, data, said, states, notes)
+    return _recheck(job, data, said, states, notes, reason=_reason(taken))
+
+
+def _reason(taken: list[tuple[Ask, Answer]]) -> str:
+    """Why the files were edited by hand, as it was said of the findings that the edits correct."""
+    notes = (entry.note for ask, entry in taken if ask.stage == FINDING and entry.how == "accept")
+    return "; ".join(dict.fromkeys(filter(None, notes)))
 
 
 def _take_back(job: Job, taken: list[tuple[Ask, Answer]]) -> None:
@@ -380,7 +387,8 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered, shown: Sequence[st
     entry = done.entry
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}
-    return _recheck(job, data, f"{ask.id}: {entry.how}", _states([(ask, entry)]), {ask.id: given.note}, shown)
+    notes, taken = {ask.id: given.note}, [(ask, entry)]
+    return _recheck(job, data, f"{ask.id}: {entry.how}", _states(taken), notes, shown, _reason(taken))
 
 
 def _recheck(
@@ -390,12 +398,17 @@ def _recheck(
     states: Mapping[str, str],
     notes: Mapping[str, str],
     shown: Sequence[str] = (),
+    reason: str = "",
 ) -> Result:
     """Judge the files again where answers touched them or the plan, and say which gates are to run.
 
-    ``states`` are the new ones of items of the plan, by id; ``shown`` what was asked together with it.
+    ``states`` are the new ones of items of the plan, by id; ``shown`` what was asked together with it;
+    ``reason`` why the files were edited by hand: then nobody asks why once more.
     """
-    checked = check(job, states, notes) if states or data["written"] else None
+    checked = check(job, states, notes, reason) if states or data["written"] or reason else None
+    for item in checked.explained if checked else ():
+        unit = edited_unit(item)
+        answer.to_closed(job, Ask(ITEM, item["id"], item["title"], item["path"], unit), reason)
     again = gates_to_run(job)
     data |= {"gates_to_run": again}
     parts = [said]
@@ -403,6 +416,8 @@ def _recheck(
         data["plan"] = {"verdict": checked.verdict.value, "summary": checked.summary}
         passed = checked.verdict is Verdict.PASS
         parts.append("plan PASS" if passed else f"plan {checked.verdict.value}: {checked.summary}")
+        if units := [edited_unit(item) for item in checked.explained]:
+            parts.append(f"the note is kept as the reason for {', '.join(units)}")
     parts += [f"to run again: {', '.join(again)}"] if again else []
     if others := failed_besides(job):
         parts.append(f"before this edit these failed, too: {'; '.join(others)}")

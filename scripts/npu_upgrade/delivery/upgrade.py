@@ -24,7 +24,7 @@ from npu_upgrade.ground.tables import shortened
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.ask import PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders, untracked
-from npu_upgrade.job.check import EDITED
+from npu_upgrade.job.check import EDITED, edited_unit
 from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming, ruling
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.upgrade import not_for, not_run
@@ -240,8 +240,7 @@ def _by_hand(job: Job, plan: Plan) -> list[str]:
     """The hunks that a person wrote in a form of the NPU side's own, and methods edited since the merge."""
     hunks = [f"{e.unit}: {e.note}" for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
     told = [one for one in plan.items if one["kind"] == EDITED and one["state"] == "done"]
-    units = (str(one["title"]).removeprefix(f"{one['path']}: ").partition(":")[0] for one in told)
-    by_hand = hunks + [f"{unit}: {one['note']}" for unit, one in zip(units, told, strict=True)]
+    by_hand = hunks + [f"{edited_unit(one)}: {one['note']}" for one in told]
     named = {line.partition(":")[0] for line in by_hand}
     return by_hand + [f"{unit}: after the GPU side" for unit in plan.after_gpu if unit not in named]
 

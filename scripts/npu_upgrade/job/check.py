@@ -43,7 +43,10 @@ MOST_FAILING = 200
 
 @dataclass(frozen=True)
 class Checked:
-    """``plan`` is brought up to date; ``evidence`` the record of the verdict; ``learned`` answers."""
+    """``plan`` is brought up to date; ``evidence`` the record of the verdict; ``learned`` answers.
+
+    ``explained`` are the items of methods that were written by hand for the reason that was given.
+    """
 
     verdict: Verdict
     summary: str
@@ -52,6 +55,7 @@ class Checked:
     problems: list[dict[str, str]]
     learned: int
     evidence: str
+    explained: list[dict[str, Any]]
 
     @property
     def open_items(self) -> list[dict[str, Any]]:
@@ -67,8 +71,13 @@ def _texts(folder: Path, plan: Mapping[str, Any]) -> dict[str, str]:
 _NONE: Mapping[str, str] = {}
 
 
-def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] = _NONE) -> Checked:
-    """Check the files of a job as they are and record it; items get their new ``states`` and notes, by id."""
+def check(
+    job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] = _NONE, reason: str = ""
+) -> Checked:
+    """Check the files of a job as they are and record it; items get their new ``states`` and notes, by id.
+
+    ``reason`` is why the files were edited by hand since the last check; the methods are not asked about then.
+    """
     begun, started = time.monotonic(), utc_now()
     path, loaded, root = plan_path(job), load_plan(job), job.root
     plan: dict[str, Any] = json.loads(path.read_text("utf-8"))
@@ -82,6 +91,7 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
     before = dict(loaded.hashes)
     close_rewritten(plan, _texts(job.folder / "merged", plan), _texts(root, plan))
     problems = _look(job, root, plan, open_conflicts(root, loaded))
+    explained: list[dict[str, Any]] = []
     if (
         job.of_omni
         and not problems
@@ -89,7 +99,7 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
     ):
         with no_collector(last=True):
             _look_for_gone(job, root, plan)
-            _ask_about_edits(job, root, plan)
+            explained = _ask_about_edits(job, root, plan, reason)
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)
     verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
@@ -113,7 +123,7 @@ def check(job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] 
     )
     record = job.store.record(outcome)
     job.finish("plan", verdict, summary, evidence=record.id)
-    return Checked(verdict, summary, path, plan, problems, learned, record.id)
+    return Checked(verdict, summary, path, plan, problems, learned, record.id, explained)
 
 
 def downstream(job: Job) -> SourceTree:
@@ -211,10 +221,16 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
 EDITED = "edited"
 
 
-def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
+def edited_unit(item: Mapping[str, Any]) -> str:
+    """The method that an item of an edit is about."""
+    return str(item["title"]).removeprefix(f"{item['path']}: ").partition(":")[0]
+
+
+def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any], reason: str) -> list[dict[str, Any]]:
     """Ask why a method was written by hand, where no answer says so; nothing of it is without a reason then.
 
-    What the merge wrote, the target has or the GPU side has needs none.
+    What the merge wrote, the target has or the GPU side has needs none. Returns the items that are new and
+    that ``reason`` answers.
     """
     answered = job.journal.answers()
     told = {(one.path, unit) for one in answered if one.note for unit in (one.unit, *one.units)}
@@ -254,7 +270,12 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any]) -> None:
     plan["items"] = [
         one for one in plan["items"] if one["kind"] != EDITED or one["id"] in found.keys() | told_why
     ]
-    plan["items"] += [one for key, one in found.items() if key not in {one["id"] for one in plan["items"]}]
+    there = {one["id"] for one in plan["items"]}
+    new_items = [one for key, one in found.items() if key not in there]
+    for one in new_items if reason else ():
+        one |= {"state": "done", "note": reason}
+    plan["items"] += new_items
+    return new_items if reason else []
 
 
 def _tells(statement: Statement) -> bool:
