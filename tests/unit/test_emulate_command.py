@@ -11,7 +11,7 @@ from deliver_support import ASCEND, RUNNER, Upgrade, make_upgrade, run_deliver, 
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.cli import main as cli
-from npu_upgrade.commands import asking, emulate, gate_job
+from npu_upgrade.commands import asking, emulate, gate_job, resolve
 from npu_upgrade.commands import next as next_command
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.gates.emulation import dry_run, environment
@@ -19,7 +19,7 @@ from npu_upgrade.gates.emulation.choice import Choice
 from npu_upgrade.gates.emulation.costs import Cost
 from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
-from npu_upgrade.ground import locks
+from npu_upgrade.ground import behind, locks
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job import upgrade as stages
@@ -766,7 +766,7 @@ def test_what_runs_in_the_background_names_what_to_do_meanwhile(upgrade, run, mo
         started.append(command)
         return SimpleNamespace(pid=7)
 
-    monkeypatch.setattr(emulate, "subprocess", SimpleNamespace(Popen=begin, DEVNULL=-3))
+    monkeypatch.setattr(behind, "subprocess", SimpleNamespace(Popen=begin, DEVNULL=-3))
     code, data = run("--rest", "--background")
     assert (code, data["process"], len(started)) == (0, 7, 1)
     assert data["next"].startswith("upgrade.py merge --omni")  # what the job is at
@@ -809,7 +809,8 @@ def test_next_begins_the_run_behind_the_audit_and_tells_what_failed_there(
     ]
 
 
-def test_an_answer_names_what_else_failed_before_the_edit(machine, upgrade, run, capsys):
+def test_an_answer_names_what_else_failed_before_the_edit(machine, upgrade, run, capsys, monkeypatch):
+    monkeypatch.setattr(resolve, "check", lambda *_: None)  # of the files, which is no matter here
     why = {"eager ar": "KeyError: 12", "eager generation": "TypeError: step() takes 2"}
     machine.fails = why
     run("--keep-going")
@@ -831,3 +832,26 @@ def test_while_something_is_asked_the_run_is_named_to_be_started(machine, upgrad
     assert asking.meanwhile(walk(upgrade.job)) is None
     write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
     assert asking.meanwhile(walk(upgrade.job)) is None  # the plan comes first
+
+
+def test_the_environment_is_named_to_be_made_while_the_files_are_still_edited(upgrade, monkeypatch, tmp_path):
+    ascend = SimpleNamespace(exists=lambda path: path == "requirements.txt")
+    triple = SimpleNamespace(omni=None, ascend=ascend, vllm=None)
+    spec = SimpleNamespace(folder=tmp_path / "emulation-1")
+    monkeypatch.setattr(environment, "check_machine", lambda: None)
+    monkeypatch.setattr(environment, "environment_spec", lambda *trees: spec)
+    monkeypatch.setattr(asking, "open_source", lambda spec: ascend)
+    monkeypatch.setattr(asking, "open_project", lambda spec, name: None)
+    monkeypatch.setattr(asking, "open_triple", lambda *trees: triple)
+    monkeypatch.setattr(asking, "is_ready", lambda spec: False)
+    now = walk(upgrade.job)
+    words = str(asking.preparing(now)).split()
+    assert (words[-1], "emulation" in words, upgrade.job.inputs.omni.spec in words) == (
+        "--background",
+        True,
+        True,
+    )
+    with locks.alone_now(spec.folder):  # somebody makes it
+        assert asking.preparing(now) is None
+    monkeypatch.setattr(asking, "is_ready", lambda spec: True)
+    assert asking.preparing(now) is None

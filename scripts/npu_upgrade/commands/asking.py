@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.commands.job_arguments import leading_on
 from npu_upgrade.commands.next_text import MORE, as_asked, notes_of, options
+from npu_upgrade.environments.store import is_ready
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
-from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
@@ -19,6 +21,7 @@ from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, Ask
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
+from npu_upgrade.sources.tree import open_source
 
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
@@ -58,7 +61,7 @@ def asked(walk: Walk, step: Step) -> Asked:
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
         if len(walk.journal.answers()) < 2:  # told once, where several are asked together
             brief["answers"] = _FORM
-    run = None if any(map(_may_edit, step.stage.asks)) else meanwhile(walk)
+    run = preparing(walk) if any(map(_may_edit, step.stage.asks)) else meanwhile(walk)
     if run:
         data["meanwhile"] = brief["meanwhile"] = str(run)
     others = _others(walk, step, asks)
@@ -114,6 +117,33 @@ def meanwhile(walk: Walk) -> Command | None:
         return None
     with locks.alone_now(walk.folder / "emulate") as nobody:
         return run.command.adding("--rest", "--background") if nobody and run.command else None
+
+
+def preparing(walk: Walk) -> Command | None:
+    """Making what the emulated run of an upgrade will need, in the background, where it is not there yet.
+
+    An environment of some GB takes a minute or more, and edits of the files do not change it.
+    """
+    inputs = walk.facts.get("inputs") or {}
+    run = next((stage for stage in walk.stages if stage.name == "emulate"), None)
+    if run is None or run.state is not State.TODO or not walk.facts.get("repo") or inputs.get("whole"):
+        return None
+    omni, ascend = (str(inputs[role]["spec"]) for role in ("omni", "ascend"))
+    try:
+        if not open_source(ascend).exists("requirements.txt"):
+            return None  # it says of no torch what it needs
+        from npu_upgrade.gates.emulation.environment import check_machine, environment_spec
+
+        check_machine()
+        triple = open_triple(open_project(omni, "vllm-omni"), ascend, None)
+        spec = environment_spec(triple.omni, triple.ascend, triple.vllm)
+        if is_ready(spec):
+            return None
+    except UpgradeError:
+        return None
+    with locks.alone_now(spec.folder) as nobody:  # else somebody makes it already
+        make = upgrade("env", "make", "emulation", "--omni", omni, "--ascend", ascend)
+        return make.adding("--background") if nobody else None
 
 
 def in_order(asks: Sequence[Ask]) -> list[Ask]:

@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +43,7 @@ from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
 from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, PASS, Outcome
 from npu_upgrade.ground import locks
+from npu_upgrade.ground.behind import give_way, go_behind, is_behind
 from npu_upgrade.ground.command import Command, current
 from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.files import read_object, write_atomic, write_json
@@ -71,7 +69,6 @@ _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
 _TOLD_AGAIN = 15  # looks between two lines of progress
 _PROGRESS = "progress.log"  # of a run in the background
 _TOLD = "emulate.told"
-_BEHIND = "NPU_UPGRADE_BEHIND"  # set in a run that nobody waits for
 
 
 @dataclass(frozen=True)
@@ -127,8 +124,7 @@ def run(args: argparse.Namespace) -> Result:
         return _listed()
     if args.background:
         return _in_background(_job(args))
-    if _BEHIND in os.environ:
-        os.nice(10)
+    give_way()
     with told(args, "emulate"):
         return _run(args)
 
@@ -136,20 +132,11 @@ def run(args: argparse.Namespace) -> Result:
 def _in_background(job: Job | None) -> Result:
     """The same command without the option, in a session of its own, behind all that somebody waits for."""
     log = job.folder / _PROGRESS if job else _folder(None) / _PROGRESS
-    command = [sys.executable, *(word for word in sys.argv if word != "--background")]
     if job:
         with locks.alone_now(job.folder / "emulate") as alone:
             if alone:  # else another run still writes there
                 log.unlink(missing_ok=True)
-    with open(log, "ab") as out:
-        process = subprocess.Popen(
-            command,
-            env=os.environ | {_BEHIND: "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
+    process = go_behind(log)
     data = {"process": process.pid, "log": str(log)}
     summary = f"runs in process {process.pid}; progress and result in {log}"
     return Result(Verdict.PASS, summary, data, next=leading_on(walk(job)) if job else None)
@@ -262,7 +249,7 @@ def _recorded(asked: _Asked, result: Result) -> Result:
         return result
     logs = {path.name: path for folder in ("rest", "new") for path in asked.out.glob(f"{folder}/*.log")}
     finished = job.finish(result, pins(asked.triple), {}, evidence, sorted(logs.values()))
-    if _BEHIND not in os.environ:
+    if not is_behind():
         _tell(job)
     return finished
 
@@ -301,7 +288,7 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
             )
         neighbour = args.ascend is not None and args.ascend != in_job.inputs.ascend.spec
         gate = NEIGHBOUR if neighbour else "emulate"
-        noted = whole and not neighbour and not args.rest and _BEHIND not in os.environ
+        noted = whole and not neighbour and not args.rest and not is_behind()
         job = begin(args, gate, LABEL, whole=noted)
         triple = job.triple(args.ascend, args.vllm)
     else:
@@ -403,7 +390,7 @@ class _Playing:
         found = self._judged(played, pending)
         yield found
         # behind all that somebody waits for, a failure is no reason to keep the others unknown
-        goes_on = found.verdict != Verdict.FAIL or asked.keep_going or _BEHIND in os.environ
+        goes_on = found.verdict != Verdict.FAIL or asked.keep_going or is_behind()
         left = [(tier, one) for tier, one in (*needed, *pending) if (tier, one.name) not in played.ran]
         if asked.rest and left and goes_on and played.outcomes[0].state == PASS:
             yield self._judged(played.with_more(self._run(left, "rest", to_its_end=True, after=played)), ())

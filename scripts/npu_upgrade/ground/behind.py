@@ -1,0 +1,39 @@
+"""Run this program's own command once more, behind all that somebody waits for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+BEHIND = "NPU_UPGRADE_BEHIND"
+"""Set in a process that nobody waits for."""
+
+
+def go_behind(log: Path) -> subprocess.Popen[bytes]:
+    """Start the present command without ``--background``, in a session of its own; it writes to ``log``.
+
+    It ends by itself.
+    """
+    command = [sys.executable, *(word for word in sys.argv if word != "--background")]
+    with open(log, "ab") as out:
+        return subprocess.Popen(
+            command,
+            env=os.environ | {BEHIND: "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+
+
+def is_behind() -> bool:
+    """Whether nobody waits for this process."""
+    return BEHIND in os.environ
+
+
+def give_way() -> None:
+    """Let what somebody waits for go first, when nobody waits for this process."""
+    if is_behind():
+        os.nice(10)
