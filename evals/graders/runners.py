@@ -111,14 +111,16 @@ def markers(workspace: Workspace, task: Task) -> Score:
 def omni_kept(workspace: Workspace, task: Task) -> Score:
     """Of the omni statements that the maintainers kept: how many are still there.
 
-    A statement that went to another method,
-    or is combined with what upstream changed in it, is there.
+    A statement that went to another method, or is combined with what upstream changed in it, is there. What
+    the GPU side gave up since, and the upgrade with it, is not lost: a port brings the form it has there now.
     """
     wanted = kept = 0
     methods = _methods(workspace, task)
     moved = _gained(workspace, task)
+    given_up = _given_up(workspace, task)
     for method in methods:
         omni = (method.ours - method.base - method.theirs) & method.human
+        omni -= Counter({key: n for key, n in (omni - method.result).items() if key in given_up})
         elsewhere = (omni - method.result) & moved
         moved -= elsewhere
         wanted += total(omni)
@@ -145,6 +147,16 @@ def _methods(workspace: Workspace, task: Task) -> list[Method]:
                 continue
             texts = (base, ours[name].source, theirs.source, unit.source, after.get(name, ""))
             found.append(Method(name, *map(keys, texts)))
+    return found
+
+
+def _given_up(workspace: Workspace, task: Task) -> set[str]:
+    """The statements that the GPU side's runners had in the release of the NPU side and have no more."""
+    then, found = _open(f"pypi:vllm-omni=={task.setup.omni}"), set[str]()
+    for path in filter(None, (runner.gpu_path for runner in runners(task))):
+        texts = (then.read(path) if then.exists(path) else "", workspace.before(path))
+        had, has = (keys(text) | keys(in_npu_words(text, task)) for text in texts)
+        found |= had.keys() - has.keys()
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,6 +52,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         (human / path).write_bytes((made.omni / path).read_bytes())
     places = {"pypi:vllm-omni==human": f"dir:{human}"}
     places["pypi:vllm-ascend==new"] = made.target
+    old = tmp_path / "old"
+    shutil.copytree(made.omni / "vllm_omni", old / "vllm_omni")
+    places[f"pypi:vllm-omni=={_PLAIN.setup.omni}"] = f"dir:{old}"
     monkeypatch.setattr(runners, "_open", lambda spec: open_source(places[spec]))
     monkeypatch.setattr(runners, "RELEASES", f"git:{made.ascend}@new")
     monkeypatch.setattr(runners, "FEWEST", 1)
@@ -150,6 +154,15 @@ def test_an_omni_statement_is_there_where_its_own_part_is(world: World, now: str
     path.write_text(path.read_text().replace(_TALK, now))
     again(world, amend=True)
     assert (scores(world)["omni_kept"] == 1.0) is kept
+
+
+def test_what_the_gpu_side_gave_up_is_not_lost(world: World) -> None:
+    path, then = world.omni / BASE, world.workspace.parent / "old" / RUNNERS[0].gpu_path
+    path.write_text(path.read_text().replace(_TALK, "        pass\n"))
+    again(world, amend=True)
+    assert scores(world)["omni_kept"] < 1.0
+    then.write_text(f"{then.read_text()}\n    def end(self, state):\n{_TALK}")
+    assert scores(world)["omni_kept"] in (None, 1.0)
 
 
 def test_what_upstream_had_all_the_time_is_not_to_be_taken_up(world: World) -> None:

@@ -13,6 +13,7 @@ from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
+from npu_upgrade.commands import resolve
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
@@ -418,7 +419,9 @@ def test_a_new_method_goes_to_the_end_of_the_class(world: World, monkeypatch: py
     assert (text.count("def sing"), "return 2" in text) == (1, True)
 
 
-@pytest.mark.parametrize("given", ["x = 1", "", "class A:\n    pass", "  def f(self): pass", "def f(:"])
+@pytest.mark.parametrize(
+    "given", ["x = 1", "", "class A:\n    pass", "  def f(self):\n    pass\n x = 1", "def f(:"]
+)
 def test_what_is_no_method_is_refused(world: World, given: str) -> None:
     from npu_upgrade.ground.errors import BadInput
     from npu_upgrade.job.answer_edits import with_methods
@@ -426,6 +429,35 @@ def test_what_is_no_method_is_refused(world: World, given: str) -> None:
     upgrade("resolve", ask()["id"], "--take", "theirs")
     with pytest.raises(BadInput):
         with_methods(text_of(world), "OmniNPUModelRunner", given)
+
+
+@pytest.mark.parametrize("column", [0, 2, 4])
+def test_a_method_is_taken_at_any_indentation_with_its_docstring(
+    world: World, column: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from npu_upgrade.job.answer_edits import with_methods
+
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    lines = ["def sing(self):", '    """Sing.', "", "    Loudly.", '    """', '    return """a', 'b"""']
+    given = "\n".join(" " * column + one if one and one != 'b"""' else one for one in lines)
+    if column == 2:  # what stands left of it is no docstring
+        given = given.replace('"""a\nb"""', '"a"')
+    text, _ = with_methods(text_of(world), "OmniNPUModelRunner", given + "\n")
+    assert '    def sing(self):\n        """Sing.\n\n        Loudly.\n        """\n        return ' in text
+    assert ('"""a\nb"""' in text) is (column != 2)
+
+
+def test_small_changes_find_the_method_of_a_question_that_names_a_caller(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
+    answers, id_ = tmp_path / "answers.yaml", ask()["id"]
+    asked = Ask("finding", id_, "what", BASE, "NPUWorker.start")
+    monkeypatch.setattr(resolve, "_open", lambda job, found, id_: asked)
+    line = "        self.load(1, 2, 3)\n"
+    answers.write_text(json.dumps([{"id": "other", "answer": "with", "replace": {line: ""}, "note": "two"}]))
+    assert upgrade("resolve", "--from", str(answers))[0] == 0
+    assert line not in text_of(world)
 
 
 def test_an_item_about_a_class_can_be_answered_with_text(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def asked(walk: Walk, step: Step) -> Asked:
         texts = [*(_text(_whole(ask)) for ask in every), f"all answers in one file:\n{_template(every)}"]
         write_atomic(path, "\n\n\n".join(texts) + "\n")
         data["all_questions"] = brief["all_questions"] = str(path)
+    if later := {name: number for name, number in walk.left.items() if name != kind}:
+        data["asked_later"] = brief["asked_later"] = later
     number = f"{len(asks)} questions" if whole[1:] else "1 question"
     summary = f"{number} of {walk.left[kind]} ({kind})"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)

@@ -325,18 +325,27 @@ def _answer(job: Job, given: Given, ask: Ask) -> Answered:
         return answer.to_conflict(job, plan, ask, given.answer, text, given.imports, given.note)
     if given.answer == "with":
         place = _in_runner(ask, plan, given.runner) if given.runner else ask
-        text = _changed(_method(job, ask), ask.unit, given, ask) if given.changes else given.text
+        text = (
+            _changed(_method(job, ask, given.changes), ask.unit or ask.path, given, ask)
+            if given.changes
+            else given.text
+        )
         return answer.to_methods(job, plan, place, text, given.imports, given.note)
     if ask.edit and given.word == "accept":
         return answer.to_edit(job, plan, ask, given.note)
     return answer.by_word(job, ask, given.word, given.note, given.until)
 
 
-def _method(job: Job, ask: Ask) -> str:
-    """The method that is asked about, as the file has it."""
-    unit = units_at(job.root, ask.path).get(ask.unit)
+def _method(job: Job, ask: Ask, changes: Mapping[str, str]) -> str:
+    """The method that is asked about, as the file has it.
+
+    What is asked may name a caller in another file: then it is the one method that has all that is replaced.
+    """
+    units = units_at(job.root, ask.path)
+    having = [one for one in units.values() if all(part.rstrip("\n") in one.source for part in changes)]
+    unit = units.get(ask.unit) or (having[0] if len(having) == 1 else None)
     if unit is None:
-        raise _unfit(f"`replace`: {ask.id} is about no method", ask)
+        raise _unfit(f"`replace`: {ask.id} is about no method, and {len(having)} have these lines", ask)
     return unit.source
 
 

@@ -113,7 +113,11 @@ def methods_of(given: str, indent: int) -> list[Unit]:
     first = next((line for line in given.split("\n") if line.strip()), "")
     column = len(first) - len(first.lstrip())
     if column not in (0, indent):
-        raise BadInput(f"the answer begins in column {column}", expected=_HOW, try_=f"column 0 or {indent}")
+        given = textwrap.dedent(given)
+        if given.lstrip("\n")[:1].isspace():
+            what = f"the answer begins in column {column} and goes on left of it"
+            raise BadInput(what, expected=_HOW, try_=f"column 0 or {indent}")
+        column = 0
     body = given if column else _indented(given, indent)
     wrapped = f"class _:\n{body}" if indent else body
     try:
@@ -144,13 +148,23 @@ _TRY = "upgrade.py resolve --help"
 
 
 def _indented(text: str, indent: int) -> str:
-    """Source moved to the right; the lines inside strings stay where they are."""
-    inside = string_lines(text)
+    """Source moved to the right; the lines inside strings that are no docstrings stay where they are."""
+    inside = string_lines(text) - _docstring_lines(text)
     lines = text.split("\n")
     pad = " " * indent
     return "\n".join(
         pad + line if line.strip() and number not in inside else line for number, line in enumerate(lines)
     )
+
+
+def _docstring_lines(text: str) -> set[int]:
+    """The lines of docstrings, counted from 0; none where the text is no Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError:
+        return set()
+    first = [node.body[0] for node in nodes if isinstance(node, Function) and ast.get_docstring(node)]
+    return {line for one in first for line in range(one.lineno - 1, one.end_lineno or 0)}
 
 
 def _check_conditional(module: Module, owner: str, fresh: Sequence[Unit]) -> None:

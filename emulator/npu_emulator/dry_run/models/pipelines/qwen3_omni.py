@@ -8,6 +8,8 @@ which each time one has all the probability.
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from pathlib import Path
 
 from npu_emulator.dry_run import engine
@@ -82,9 +84,24 @@ def make(folder: Path) -> None:
     write_json(folder / "generation_config.json", {"pad_token_id": _SPECIAL["<|endoftext|>"]})
 
 
+def _heard_layer() -> int:
+    """The number of the thinker's layer that the talker hears.
+
+    Releases before 0.30 hand over a layer that their own code names, whatever the configuration says.
+    """
+    spec = importlib.util.find_spec("vllm_omni")
+    place = "model_executor/stage_input_processors/qwen3_omni.py"
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(folder, place)).exists():
+            found = re.search(r'^_HIDDEN_LAYER_KEY = "(\d+)"', path.read_text("utf-8"), re.MULTILINE)
+            return int(found[1]) if found else 1
+    return 1
+
+
 def _config():
     import transformers
 
+    heard = _heard_layer()
     layers = {
         "hidden_size": _THINKER,
         "intermediate_size": 128,
@@ -160,7 +177,7 @@ def _config():
         | {"hidden_size": _TALKER, "vocab_size": 3072, "shared_expert_intermediate_size": 64},
         "num_code_groups": _GROUPS,
         "thinker_hidden_size": _THINKER,
-        "accept_hidden_layer": 1,
+        "accept_hidden_layer": heard,
         "codec_pad_id": 2148,
         "codec_bos_id": 2149,
         "codec_eos_token_id": 2150,
@@ -190,7 +207,7 @@ def _config():
     thinker = {
         "audio_config": audio,
         "vision_config": vision,
-        "text_config": layers | experts | {"vocab_size": parts.QWEN_WORDS},
+        "text_config": layers | experts | {"vocab_size": parts.QWEN_WORDS, "num_hidden_layers": heard + 1},
         "audio_end_token_id": _SPECIAL["<|audio_end|>"],
         "vision_end_token_id": _SPECIAL["<|vision_end|>"],
         "user_token_id": parts.QWEN_ROLES["user"],
