@@ -58,6 +58,21 @@ def test_all_that_is_asked_for_fits(tmp_path: Path) -> None:
     assert (found.theoretical, found.practical, found.most_sequences) == (131072, 131072, 64)
 
 
+def test_one_start_shows_fewer_sequences_where_the_most_come_first(tmp_path: Path) -> None:
+    machine = Memory(tmp_path, 131072)
+    found = climb(machine, 131072, most_first=True)
+    assert states(found) == [(131072, 16, "PASS"), (131072, 32, "PASS"), (131072, 64, "PASS")]
+    assert machine.lengths == [(131072, 64)]
+    assert "64 were served" in found.steps[0].why
+
+
+def test_where_the_most_sequences_do_not_fit_the_others_are_climbed(tmp_path: Path) -> None:
+    machine = Memory(tmp_path, 131072 + 40 * 100, each=100, says=False)
+    found = climb(machine, 131072, most_first=True)
+    assert states(found) == [(131072, 64, "FAIL"), (131072, 16, "PASS"), (131072, 32, "PASS")]
+    assert (found.practical, found.most_sequences) == (131072, 32)
+
+
 def test_the_length_that_fits_is_tried_and_both_are_recorded(tmp_path: Path) -> None:
     found = climb(Memory(tmp_path, 100_000), 262144)
     assert states(found)[:2] == [(LENGTH, 16, "FAIL"), (99_968, 16, "PASS")]

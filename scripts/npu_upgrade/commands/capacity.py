@@ -1,8 +1,9 @@
 """Find how long a context and how many sequences a model serves on this machine.
 
 The command starts with 128k tokens and 16 sequences, goes on with 32 and 64, each with as many concurrent
-real requests, and ends with the longest context that fits the KV cache. If a length does not fit, it tries
-the one that vLLM names. Each step that fails says why; performance measures the speed. Options of vllm
+real requests, and ends with the longest context that fits the KV cache. Without an NPU it begins with the
+most sequences: when those are served, fewer need no start. If a length does not fit, it tries the one that
+vLLM names. Each step that fails says why; performance measures the speed. Options of vllm
 serve follow --.
 """
 
@@ -13,6 +14,7 @@ import argparse
 from npu_upgrade.commands.arguments import option, positive
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.capacity import LENGTH, OPTIONS, SEQUENCES, Capacity, checks, climb
+from npu_upgrade.gates.serving.device import NPU
 from npu_upgrade.gates.serving.launch import clashing
 from npu_upgrade.gates.serving.session import scratch, stopping
 from npu_upgrade.gates.serving.starts import Servers
@@ -68,9 +70,11 @@ def run(args: argparse.Namespace) -> Result:
             *(session.launch, session.device, session.options, folder),
             extra=checks(args.fill, session.options.answer),
         )
-        stopped = stopping(
-            lambda: climb(servers, promised, args.length, args.sequences, not args.no_maximum, capacity)
-        )
+        most_first = (
+            session.device.kind != NPU
+        )  # elsewhere it is no limit to find, and starts are all it costs
+        how = (args.length, args.sequences, not args.no_maximum, capacity, most_first)
+        stopped = stopping(lambda: climb(servers, promised, *how))
         if not servers.served and stopped:
             raise stopped
         verdict, summary = capacity.judged(args.length, args.sequences, stopped)

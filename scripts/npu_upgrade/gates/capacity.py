@@ -237,14 +237,25 @@ def climb(
     sequences: Sequence[int] = SEQUENCES,
     at_most: bool = True,
     capacity: Capacity | None = None,
+    most_first: bool = False,
 ) -> Capacity:
     """Serve ``length`` with each number of ``sequences`` until one does not; then the longest that fits.
 
     ``at_most``: whether to try the theoretical maximum, one more start, where it is beyond what was served.
-    ``capacity`` is filled as the starts are made.
+    ``capacity`` is filled as the starts are made. ``most_first``: begin with the most sequences; when so many
+    are served, fewer need no start of their own.
     """
     capacity = capacity or Capacity(promised)
     wanted = min(length, promised) if promised else length
+    if most_first and len(sequences) > 1:
+        most = max(sequences)
+        sequences = [one for one in sequences if one != most]
+        _serve(capacity, starter, wanted, most, length)
+        last = capacity.steps[-1]
+        if last.state == "PASS" and last.length == wanted:
+            fewer = [msgspec.structs.replace(last, sequences=n, why=f"{most} were served") for n in sequences]
+            capacity.steps[-1:] = [*fewer, last]
+            sequences = []
     for number in sequences:
         wanted = _serve(capacity, starter, wanted, number, length)
         if capacity.steps[-1].state != "PASS":
@@ -254,7 +265,7 @@ def climb(
             break
     most, served = _whole(capacity.theoretical or 0), capacity.practical
     if at_most and served and most > served:
-        _serve(capacity, starter, most, sequences[0], most)
+        _serve(capacity, starter, most, min(one.sequences for one in capacity.steps), most)
     return capacity
 
 
