@@ -189,3 +189,54 @@ def test_what_the_other_object_that_a_function_may_make_gets(
     """
     world = make_world(tmp_path, {BASE: runner, "vllm_omni/joint.py": JOINT})
     assert [subject for _, _, subject in seen(world, "delegations")] == found
+
+
+CONFIGS = """
+class ModelConfig:
+    def __init__(self, stage: str):
+        self.stage = stage
+
+
+class WholeConfig:
+    def __init__(self, model_config: ModelConfig):
+        self.model_config = model_config
+
+
+def needs_stage(config) -> bool:
+    return getattr(config, "stage", None) is not None
+
+
+def names_stage(config) -> str:
+    return f"{config}: {getattr(config, 'stage', None)}"
+"""
+ASKING = """
+from vllm.configs import WholeConfig, names_stage, needs_stage
+
+
+class Worker:
+    def __init__(self, whole: WholeConfig):
+        self.whole = whole
+        self.model_config = whole.model_config
+
+    def start(self):
+        return {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "kinds"),
+    [
+        ("needs_stage(self.model_config)", []),
+        ("needs_stage(self.whole)", ["asked-in-vain"]),
+        ("names_stage(self.whole)", []),  # it does more with it than ask
+        ("needs_stage(self.other)", []),
+    ],
+)
+def test_an_object_that_has_nothing_of_what_it_is_asked_for(
+    tmp_path: Path, call: str, kinds: list[str]
+) -> None:
+    files = {
+        "vllm/configs.py": CONFIGS,
+        "vllm_omni/platforms/npu/worker/npu_worker.py": ASKING.replace("{call}", call),
+    }
+    assert [kind for kind, _, _ in seen(make_world(tmp_path, files), "argument-types")] == kinds

@@ -213,3 +213,32 @@ def test_a_layer_is_registered_under_a_class_that_there_is(
     layers = "NAMES = ['crane']\n\n\nclass Crane:\n    pass\n\n\ndef register_oot(cls, name):\n    pass\n"
     files = {"vllm/layers.py": layers, "vllm_omni/platforms/npu/layers.py": own}
     assert [subject for _, _, subject in seen(make_world(tmp_path, files), "names-asked")] == missing
+
+
+CAPTURING = f"""
+from {VLLM[:-3].replace("/", ".")} import GPUModelRunner
+
+
+class NPUModelRunner(GPUModelRunner):
+    def capture_sizes(self, sizes, graph_mode):
+        pass
+
+    def warm(self):
+        self.capture_sizes(sizes=[1], graph_mode=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("mode = kwargs.get('graph_mode')", []),
+        ("mode = kwargs.get('run_mode')", ["run_mode"]),
+        ("mode = kwargs['run_mode']", ["run_mode"]),
+        ("mode = self.kept.get('run_mode')", []),
+        ("self.capture_sizes(**self.kept)\n        mode = kwargs.get('run_mode')", []),  # may give anything
+    ],
+)
+def test_a_keyword_that_no_call_gives_is_found(tmp_path: Path, line: str, missing: list[str]) -> None:
+    own = OWN.replace("def run(self)", "def capture_sizes(self, *args, **kwargs)").replace("{line}", line)
+    world = make_world(tmp_path, {ASCEND: CAPTURING, AR: own})
+    assert [subject for _, _, subject in seen(world, "names-asked")] == missing

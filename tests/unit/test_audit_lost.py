@@ -293,3 +293,20 @@ def test_a_reset_that_leaves_something(tmp_path: Path, last: str, kinds: list[st
         tmp_path, {CRANE: CONTEXT.replace("{last}", last), GPU_BASE: "class OmniGPUModelRunner:\n    pass\n"}
     )
     assert [kind for kind, _, _ in seen(world, "parity-state")] == kinds
+
+
+@pytest.mark.parametrize(
+    ("defined", "told"),
+    [
+        ("def _hoist_weights(self):", ["_hoist_weights"]),
+        ("def hoist_weights(self):", []),  # a base outside the trees may call it
+        ("def _lift_weights(self):", []),
+    ],
+)
+def test_a_private_method_that_nothing_names_is_found_under_a_base_from_outside(
+    tmp_path: Path, defined: str, told: list[str]
+) -> None:
+    text = f"import torch\n\n\nclass Crane(torch.nn.Module):\n    {defined}\n        return 1\n"
+    caller = "def load(crane):\n    crane._lift_weights()\n"
+    files = {CRANE: text, "vllm_omni/shared/load.py": caller}
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "unused")] == told

@@ -145,3 +145,35 @@ def test_a_mixin_of_the_omni_side_hides_too(tmp_path: Path) -> None:
 
 def test_without_omni_there_is_nothing_to_hide(tmp_path: Path) -> None:
     assert seen(make_world(tmp_path, files(ASCEND_STEP, GPU_STEP), omni=False), "shadowing") == []
+
+
+MIXED = """
+class Base:
+    def start(self, config):
+        self.config = config
+
+
+class Mixin:
+    def start(self, config):
+        {body}
+
+
+class Worker({bases}):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("bases", "body", "behind"),
+    [
+        ("Mixin, Base", "return super().start(config)", []),
+        ("Base, Mixin", "return super().start(config)", ["Mixin.start"]),
+        ("Base, Mixin", "self.config = config", []),  # another way to do it
+    ],
+)
+def test_a_mixin_behind_what_it_extends_is_found(
+    tmp_path: Path, bases: str, body: str, behind: list[str]
+) -> None:
+    text = MIXED.replace("{bases}", bases).replace("{body}", body)
+    world = make_world(tmp_path, {"vllm_omni/platforms/npu/worker/npu_worker.py": text})
+    assert [subject for _, _, subject in seen(world, "shadowing")] == behind

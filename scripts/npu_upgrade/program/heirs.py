@@ -10,9 +10,9 @@ from npu_upgrade.program.program import ClassSymbol, Program
 
 
 @held
-def heirs(base: ClassSymbol, program: Program) -> tuple[ClassSymbol, ...]:
-    """The classes of the base's package that derive from it, in the order of their files."""
-    package = base.file.path.partition("/")[0]
+def heirs(base: ClassSymbol, program: Program, package: str = "") -> tuple[ClassSymbol, ...]:
+    """The classes of a package (the base's) that derive from it, in the order of their files."""
+    package = package or base.file.path.partition("/")[0]
     named = re.compile(rf"^class \w+\(.*\b{base.name}\b", re.MULTILINE | re.DOTALL)
     found = files_with(program, package, base.name)
     files = [program.file(path) for path, text in found if named.search(text)]

@@ -1,4 +1,7 @@
-"""Arguments of another kind than their parameter is declared as: a tuple where a mapping is read by key."""
+"""Arguments of another kind than their parameter is declared as: a tuple where a mapping is read by key.
+
+Or of a class that has nothing of what the function asks its parameter for: each question has a default.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,19 @@ from npu_upgrade.audit.overrides import audited_scopes
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, landing, misfit, signature
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.callees import Resolver, resolver_of
-from npu_upgrade.program.program import File, Program, ValueSymbol
+from npu_upgrade.program.heirs import heirs
+from npu_upgrade.program.members import members
+from npu_upgrade.program.program import ClassSymbol, File, Program, ValueSymbol
 from npu_upgrade.program.scope import Callee, Scope
 from npu_upgrade.threeway.signature_merge import alternatives
 
-ABOUT = "arguments of another kind (mapping, sequence, text, number) than their parameter is declared as"
+ABOUT = (
+    "arguments of another kind (mapping, sequence, text, number) than their parameter is declared as, "
+    "or of a class that has nothing of what it is asked for"
+)
 
 # What is read alike, by the names that hints use. A class that is not here tells nothing.
 _KINDS = {
@@ -32,6 +40,7 @@ _DISPLAYS = {
     **dict.fromkeys((ast.List, ast.ListComp, ast.Tuple), "a sequence"),
     ast.JoinedStr: "text",
 }
+_ASKS = {"getattr", "hasattr"}
 _HOPS = 3
 _DISTINCT = 12  # characters of a name that stands for one thing wherever it is defined
 _FEW = 2
@@ -52,6 +61,33 @@ def _judged(call: ast.Call, callee: Callee, scope: Scope, resolver: Resolver) ->
         given = _given(argument, scope, resolver) if takes else frozenset()
         if given and not given & takes:
             yield _finding(call, callee, scope, parameter, (argument, given, takes))
+        elif isinstance(argument, ast.Attribute) and (names := _asked(callee, parameter.arg)):
+            known = resolver.types.of(argument, scope) or frozenset()
+            classes = [one for term in known for one in _with_heirs(term, resolver.program)]
+            have = [members(one) if one else None for one in classes]
+            if have and all(one is not None and not names & one for one in have):
+                cls = " or ".join(sorted(term.name for term in known if isinstance(term, ClassSymbol)))
+                yield _in_vain(call, callee, scope, parameter, (argument, cls, names))
+
+
+def _with_heirs(term: object, program: Program) -> list[ClassSymbol | None]:
+    """The classes that an object of this one may be of; None for what is no class of the trees."""
+    if not isinstance(term, ClassSymbol):
+        return [None]
+    return [term, *(heir for package in program.trees for heir in heirs(term, program, package))]
+
+
+@held
+def _asked(callee: Callee, name: str) -> frozenset[str]:
+    """What a function asks a parameter for by ``getattr``, where it does nothing else with it."""
+    names, uses = set[str](), 0
+    for node in walk(callee.node):
+        asks = isinstance(node, ast.Call) and dotted(node.func) in _ASKS and len(node.args) > 1
+        if asks and isinstance(node, ast.Call) and dotted(node.args[0]) == name:
+            names.add(string(node.args[1]))
+            uses += 1
+        uses -= isinstance(node, ast.Name) and node.id == name
+    return frozenset(names) if uses == 0 and "" not in names else frozenset()
 
 
 def _given(value: ast.expr, scope: Scope, resolver: Resolver) -> frozenset[str]:
@@ -113,6 +149,29 @@ def _alias(hint: ast.expr, file: File, hops: int) -> frozenset[str]:
     symbol = file.resolve(hint) if hops and isinstance(hint, (ast.Name, ast.Attribute)) else None
     value = getattr(symbol.node, "value", None) if isinstance(symbol, ValueSymbol) else None
     return _kinds(value, symbol.file, hops - 1) if value and isinstance(symbol, ValueSymbol) else frozenset()
+
+
+def _in_vain(
+    call: ast.Call,
+    callee: Callee,
+    scope: Scope,
+    parameter: ast.arg,
+    read: tuple[ast.expr, str, frozenset[str]],
+) -> Finding:
+    argument, cls, names = read
+    asker = scope.name or "the module"
+    func, asked = unparse(call.func), ", ".join(sorted(names))
+    return Finding(
+        kind="asked-in-vain",
+        owner=scope.name,
+        subject=f"{func}: {parameter.arg} is {unparse(argument)}",
+        what=f"{asker} gives {func}() a {cls}, which has no {asked}",
+        here=side(scope.file, call.lineno, unparse(call)),
+        there=side(callee.file, callee.node.lineno, signature(callee.node)),
+        incident="S",
+        why="Nothing fails: what the function asks for is never there, so what it decides is off.",
+        todo=f"Give {callee.name} the object that has {asked}.",
+    )
 
 
 def _finding(

@@ -1,4 +1,6 @@
-"""Names in strings that nothing has: what loops ask a module for, and what layers are registered by."""
+"""Names in strings that nothing has: what loops ask a module for, what layers are registered by, and keywords
+that a method asks its ``**kwargs`` for and no caller gives.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,15 @@ from collections.abc import Iterator
 
 from npu_upgrade.audit.checks.imports import FileImports
 from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.overrides import overriding
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.signatures import is_spread, named_of
 from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.program.absent import lacks
 from npu_upgrade.program.places import files_with
-from npu_upgrade.program.program import ClassSymbol, File
+from npu_upgrade.program.program import ClassSymbol, File, Method
 
-ABOUT = "names in strings that the module asked does not have, or that no class has"
+ABOUT = "names in strings that the module asked does not have, that no class has, or that no caller gives"
 
 _ASKS = {"getattr", "hasattr", "setattr"}
 _REGISTER = "register_oot"
@@ -25,6 +29,51 @@ def check(world: World) -> Iterator[Finding]:
         yield from _looped(file, world)
         if _REGISTER in file.source:
             yield from _registered(file, world)
+        for cls in file.classes.values():
+            for method, models in overriding(cls):
+                if method.node.args.kwarg and not method.node.args.kwarg.arg.startswith("__"):
+                    yield from _ungiven(method, models, world)
+
+
+def _ungiven(method: Method, models: list[Method], world: World) -> Iterator[Finding]:
+    """Keywords that an override asks for and no call of its name gives; all calls say what they give."""
+    kwarg = method.node.args.kwarg
+    asked = [one for one in map(_key, walk(method.node)) if one and kwarg and one[0] == kwarg.arg]
+    if not asked or any(model.node.args.kwarg for model in models):
+        return
+    calls = [
+        node
+        for one in {owner.file.path.partition("/")[0] for owner in method.owner.mro}
+        for path in world.program.holding(one, method.name)
+        if (file := world.program.file(path))
+        for node in file.nodes
+        if isinstance(node, ast.Call) and last_name(node.func) == method.name
+    ]
+    outer = [call for call in calls if not _is_super(call)]
+    if not outer or any(map(is_spread, outer)):
+        return
+    given = {one.arg for call in outer for one in call.keywords}
+    takes = {arg.arg for model in models for arg in named_of(model.node.args)}
+    for _, key in asked:
+        if string(key) not in given | takes:
+            what = f"{method.qualname} asks its keywords for {string(key)}, which no call of it gives"
+            yield _finding("ungiven", method.owner.file, key, method.owner.name, string(key), what)
+
+
+def _key(node: ast.AST) -> tuple[str, ast.expr] | None:
+    """The mapping and the key of ``kwargs.get("key")``, ``kwargs.pop("key")`` and ``kwargs["key"]``."""
+    called = node.func if isinstance(node, ast.Call) and node.args else None
+    if isinstance(called, ast.Attribute) and isinstance(node, ast.Call) and called.attr in ("get", "pop"):
+        return (dotted(called.value), node.args[0]) if string(node.args[0]) else None
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and string(node.slice):
+        return dotted(node.value), node.slice
+    return None
+
+
+def _is_super(call: ast.Call) -> bool:
+    """Whether a method goes on to the one that it overrides, with what it was given."""
+    value = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return isinstance(value, ast.Call) and dotted(value.func) == "super"
 
 
 def _looped(file: File, world: World) -> Iterator[Finding]:

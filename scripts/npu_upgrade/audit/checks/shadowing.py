@@ -1,4 +1,4 @@
-"""Methods of vllm-ascend that the GPU side's, before them in the MRO, hide."""
+"""Methods of vllm-ascend that the GPU side's, before them in the MRO, hide; mixins behind others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import SelfUse, self_use
 
-ABOUT = "methods of vllm-ascend that never run because a GPU-side class precedes it in the MRO"
+ABOUT = (
+    "methods of vllm-ascend that never run because a GPU-side class precedes it in the MRO, and of mixins "
+    "that stand behind the class that they extend"
+)
 _SHOWN = 4
 
 
@@ -26,6 +29,47 @@ def check(world: World) -> Iterator[Finding]:
             found.setdefault((shadow.over, shadow.under), []).append(shadow)
     for several in found.values():
         yield _finding(several, world)
+    for cls in world.last_classes if world.of_omni else ():
+        yield from _behind(cls)
+
+
+def _behind(cls: ClassSymbol) -> Iterator[Finding]:
+    """Methods of the bases of a class that go on to the next one, behind one that never goes on to them.
+
+    A mixin that passes on with ``super()`` extends what comes after it. As the last it extends nothing.
+    """
+    bases = [base for base in cls.bases if isinstance(base, ClassSymbol)]
+    for base in bases:
+        others = {owner for other in bases if other is not base for owner in other.mro}
+        for name, method in base.methods.items():
+            before = [owner for owner in cls.mro[: cls.mro.index(base)] if name in owner.methods]
+            over = cls.lookup(name)
+            if (
+                not before
+                or over is None
+                or name not in self_use(method.node).supers
+                or method in _chain(cls, name)
+            ):
+                continue
+            if base.mro[1:] and any(name in owner.methods for owner in base.mro[1:]):
+                continue  # it extends a class of its own
+            if over.owner in others and over.owner is not cls:
+                yield _unreached(cls, over, method)
+
+
+def _unreached(cls: ClassSymbol, over: Method, under: Method) -> Finding:
+    return Finding(
+        kind="behind",
+        owner=cls.name,
+        subject=f"{under.owner.name}.{under.name}",
+        what=f"{cls.name} has {under.owner.name} behind {over.owner.name}: {over.qualname} answers, and "
+        f"{under.qualname}, which passes on to the next, never runs",
+        here=side(cls),
+        there=side(under, text=signature(under.node)),
+        incident="S",
+        why="what the mixin adds is silently left out",
+        todo=f"name {under.owner.name} before {over.owner.name} among the bases",
+    )
 
 
 def _finding(found: list[Shadow], world: World) -> Finding:

@@ -109,9 +109,8 @@ def _uncalled(world: World) -> Iterator[Finding]:
         found += [(file, None, function.node) for function in file.functions.values()]
         for cls in file.classes.values():
             for name, method in cls.methods.items():
-                if not any(name in owner.methods for owner in cls.mro[1:]) and not any(
-                    o.outside for o in cls.mro
-                ):
+                of_others = any(owner.outside for owner in cls.mro) and not name.startswith("_")
+                if not of_others and not any(name in owner.methods for owner in cls.mro[1:]):
                     found.append((file, cls, method.node))
     words = Counter(word for file in world.files for word in _WORD.findall(file.source))
     # A name with two places at least has one beside its definition, or is defined for a caller of both.
@@ -121,7 +120,10 @@ def _uncalled(world: World) -> Iterator[Finding]:
         if node.name not in names or (decorators(node) - {"staticmethod", "classmethod", "property"}):
             continue
         defined = re.compile(rf"^\s*(?:async\s+)?def\s+{node.name}\b")
-        if all(defined.search(mention.text) for mention in mentions.of(node.name)):
+        named = list(mentions.of(node.name))
+        # A base outside the trees may call by a name of its own: one that several classes define.
+        hook = cls and len(named) > 1 and any(owner.outside for owner in cls.mro)
+        if not hook and all(defined.search(mention.text) for mention in named):
             owner = cls.name if cls else ""
             what = f"nothing calls {owner}{'.' if owner else ''}{node.name}"
             yield _finding("uncalled", file, node.lineno, owner, node.name, what)

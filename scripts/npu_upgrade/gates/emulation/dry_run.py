@@ -98,7 +98,7 @@ def run(
     reused = _reused(triple, all_wanted, reuse)
     todo = [(tier, one) for tier, one in all_wanted if _key(tier, one) not in reused]
     stopped: list[Outcome] = []
-    where = f" on the {pair} pair" if pair else ", not compared yet"
+    where = f" on the {pair} pair" if pair else ", not compared with the old pair yet: it may fail alike"
 
     def judged(outcome: Outcome, ran: Mapping[tuple[str, str], Ran]) -> bool:
         if outcome.state not in (PASS, ABSENT):
