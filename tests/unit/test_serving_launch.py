@@ -72,7 +72,7 @@ def test_there_are_as_many_emulated_devices_as_ranks(tmp_path: Path) -> None:
 def test_an_emulated_npu_captures_few_graphs_unless_it_is_told(
     given: tuple[str, ...], added: bool, tmp_path: Path
 ) -> None:
-    few = ("--max-num-seqs", "16") if added else ()
+    few = ("--max-num-seqs", "4") if added else ()
     assert launched(tmp_path, "--emulated", "--", *given).arguments == (*given, *few)
     assert launched(tmp_path, "--", *given).arguments == given
 

@@ -21,7 +21,15 @@ from npu_upgrade.gates.reference.compare import find
 from npu_upgrade.gates.serving.checks import PASS
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
-from npu_upgrade.gates.serving.launch import DUMMY, OMNI, REAL, Launch, devices, sized_for_emulation
+from npu_upgrade.gates.serving.launch import (
+    DUMMY,
+    EMULATED_TOKENS,
+    OMNI,
+    REAL,
+    Launch,
+    devices,
+    sized_for_emulation,
+)
 from npu_upgrade.gates.serving.record import record
 from npu_upgrade.gates.serving.session import (
     Session,
@@ -162,6 +170,7 @@ def asked(args: argparse.Namespace) -> Session:
         port=args.port,
         overlay=args.keep_pythonpath or args.emulated,
     )
+    options = replace(options, tokens=EMULATED_TOKENS) if args.emulated else options
     options = replace(options, repeats=lambda *server: find(launch, None, like).repeats(*server))
     session = prepare(launch, options, store, emulated=args.emulated, expected=expected)
     clear_leftovers()

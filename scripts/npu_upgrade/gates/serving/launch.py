@@ -16,7 +16,8 @@ from npu_upgrade.sources.installed import toolkit_folders
 
 DUMMY, REAL = "dummy", "real"
 OMNI = "vllm_omni"  # the package that adds --omni to vllm serve
-EMULATED_SEQUENCES = 16
+EMULATED_SEQUENCES = 4
+EMULATED_TOKENS = 8  # of an answer: each takes a second or more
 _SIZES = ("--max-num-seqs", "--enforce-eager", "capture_size", "capture-size")
 _OURS = ("--host", "--port", "--served-model-name", "--load-format", "--uds", "--api-key")
 
