@@ -29,11 +29,14 @@ from npu_upgrade.ground.command import Command
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job import adaptation
 from npu_upgrade.job.adaptation import ROUNDS, SKIPPABLE, after_gate, gate_of, note_halt
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(adaptation, "npu_count", lambda: 1)  # else a vLLM for the CPU is made
+
     def call(*options: str) -> tuple[int, dict[str, Any]]:
         capsys.readouterr()
         argv = ["next", *options, "--workspace", str(tmp_path), "--format", "json"]
@@ -62,9 +65,10 @@ def test_the_stages_come_in_order(ask, tmp_path: Path) -> None:
     ran(tmp_path, "features", "real", Verdict.PASS)
     assert ask()[1]["next"] == f"adapt.py capacity {MODEL} --fill"
     ran(tmp_path, "capacity", "real", Verdict.PASS)
-    assert ask()[1]["next"] == f"adapt.py performance {MODEL}"
-    ran(tmp_path, "performance", "real", Verdict.PASS)
-    assert ask()[1]["next"] == ACCURACY
+    data = ask()[1]
+    skipped = next(one for one in data["stages"] if one["name"] == "performance")
+    assert (skipped["state"], skipped["said"]) == ("skipped", "without an NPU it would close nothing")
+    assert data["next"] == ACCURACY
     ran(tmp_path, "accuracy", "real", Verdict.PASS)
     data = ask()[1]
     assert (data["stage"], data["next"]) == ("requirements", f"adapt.py analyze {MODEL}")
@@ -130,6 +134,24 @@ def test_what_cannot_begin_here_is_told_once_and_can_be_left_out(ask, tmp_path: 
     assert ask("--skip", "accuracy", "--note", "none here")[1]["stage"] == "requirements"
     ran(tmp_path, "accuracy", "real")
     assert ask()[1]["stage"] == "requirements"
+
+
+def test_the_speed_is_measured_on_an_npu(ask, tmp_path: Path) -> None:
+    planned(tmp_path)
+    for load in ("dummy", "real"):
+        ran(tmp_path, "serve", load, device="NPU")
+    for gate in ("features", "capacity"):
+        ran(tmp_path, gate, "real", device="NPU")
+    assert ask()[1]["next"] == f"adapt.py performance {MODEL}"
+
+
+def test_without_vllm_and_an_npu_one_for_the_cpu_is_made(
+    ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(tmp_path)
+    monkeypatch.setattr(adaptation, "npu_count", lambda: 0)
+    monkeypatch.setattr(adaptation.shutil, "which", lambda name: None)
+    assert ask()[1]["next"] == f"adapt.py serve {MODEL} --load-format dummy --python cpu"
 
 
 def test_without_vllm_the_next_command_is_the_one_that_makes_one(
@@ -316,7 +338,7 @@ def test_a_gate_that_was_left_out_is_not_asked_for_by_its_requirements(ask, tmp_
     ran(tmp_path, "features", "real", Verdict.INCONCLUSIVE)
     data = ask()[1]
     assert (data["stage"], "--skip 'features' --note" in data["why"]) == ("features", True)
-    for stage in ("features", "performance", "accuracy"):
+    for stage in ("features", "accuracy"):
         assert ask()[1]["stage"] == stage
         ask("--skip", stage, "--note", "not here")
     data = ask("--skip", "capacity", "--note", "no room")[1]
@@ -570,18 +592,15 @@ def test_gates_are_run_until_there_is_something_to_decide(
     ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned(tmp_path)
-    good = dict.fromkeys(("serve", "capacity", "performance"), Verdict.PASS)
+    good = dict.fromkeys(("serve", "capacity"), Verdict.PASS)
     got = gates(monkeypatch, tmp_path, good | {"features": Verdict.INCONCLUSIVE, "accuracy": Verdict.BLOCKED})
     code, data = ask("--run")
-    assert [one.split()[1] for one in got] == [
-        *("serve", "serve", "features", "capacity", "performance", "accuracy")
-    ]
+    assert [one.split()[1] for one in got] == [*("serve", "serve", "features", "capacity", "accuracy")]
     assert [(one["stage"], one["verdict"]) for one in data["ran"]] == [
         ("serve dummy", "PASS"),
         ("serve real", "PASS"),
         ("features", "INCONCLUSIVE"),
         ("capacity", "PASS"),
-        ("performance", "PASS"),
         ("accuracy", "BLOCKED"),
     ]
     assert (code, data["step"], data["stage"]) == (3, "change", "accuracy")
@@ -589,7 +608,7 @@ def test_gates_are_run_until_there_is_something_to_decide(
     assert data["ran"][-1]["command"].startswith("adapt.py accuracy")
     assert not any("said" in one for one in data["ran"][:-1])
     again = ask("--run")[1]  # nothing is run twice for the same code
-    assert (len(got), again["step"], "ran" in again) == (6, "change", False)
+    assert (len(got), again["step"], "ran" in again) == (5, "change", False)
 
 
 def test_a_command_that_does_not_run_is_not_repeated(
@@ -657,6 +676,9 @@ def test_artifacts_are_written_again_after_a_newer_run(ask, tmp_path: Path) -> N
 def test_models_that_are_ready_go_into_one_commit(ask, tmp_path: Path) -> None:
     for name in ("Qwen3-8B", "Qwen3-32B"):
         planned(tmp_path, name, f"Qwen/{name}")
+        target = {"root": ".", "dirty": name == "Qwen3-32B"}  # the first one's scaffold is there by then
+        plan = {"model": f"Qwen/{name}", "name": name, "strategy": {"name": "config only"}}
+        state(tmp_path, "plan.json", plan | {"trees": {"delivery": target}}, name)
     add_all(tmp_path)
     state(tmp_path, "artifacts.json", {"gaps": ["hf-id"]}, "Qwen3-8B")
     data = ask("Qwen3-8B")[1]

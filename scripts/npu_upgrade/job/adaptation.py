@@ -7,6 +7,7 @@ are those of the workspace's evidence that count for this model and the plan's c
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from npu_upgrade.evidence.redaction import MARK
 from npu_upgrade.evidence.runs import Code, Run, Runs, mapping, runs_of, standing
 from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL, present_store
 from npu_upgrade.gates.plugin import undecided
+from npu_upgrade.gates.serving.device import npu_count
 from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput
@@ -84,6 +86,7 @@ _PASSING = (
 )
 # options of vllm serve that a gate sets itself
 _OWN = {"capacity": ("--max-model-len", "--max-num-seqs")}
+_SPEED = "performance"
 _RANKS = ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
 _SHOWN = 8  # decisions
 _TWO_RANKS = ("--tensor-parallel-size", "2")
@@ -141,7 +144,7 @@ class Adaptation:
 
     def _before(self, gate: Gate) -> list[str]:
         """The newest command of this gate, else of one that passed, else of any, of code that is another now
-        too; else the plan's Python.
+        too; else the plan's Python, or this machine's.
         """
         ran = [run for run in self.runs.counted if (run.label == DRY_RUN) == gate.emulated]
         own = [run for run in ran if gate.shown_by(run)]
@@ -160,7 +163,8 @@ class Adaptation:
         alike = [run for run in before if gate.shown_by(run)]
         if newest := next((one[-1] for one in (own, passed, ran, alike, before) if one), None):
             return newest.record.command
-        python = self.plan.get("python")
+        # without an NPU and an installed vLLM, one for the CPU is made
+        python = self.plan.get("python") or ("" if shutil.which("vllm") or npu_count() else "cpu")
         return ["adapt.py", "plan", "--python", str(python)] if python else []
 
     def tried(self, command: Command) -> bool:
@@ -319,7 +323,8 @@ def _delivery(one: Adaptation) -> Stage:
     # what others wait for is of no use before this one is ready itself
     for name in models(one.workspace) if not delivered and (one.folder / ARTIFACTS).exists() else ():
         other = models_folder(one.workspace) / name
-        same_repository = _target(read_object(other / "plan.json")) == one.target
+        # what a plan says of its state besides may be another by the time that the next one is made
+        same_repository = _target(read_object(other / "plan.json")).get("root") == one.target.get("root")
         if other == one.folder or (other / DELIVERED).exists() or not same_repository:
             continue
         if (other / ARTIFACTS).exists():
@@ -423,6 +428,7 @@ def _requirements(one: Adaptation) -> Stage:
         if gap.id not in settled
         and not {"DIR", "FILE"}.intersection(gap.command.arguments)
         and not one.tried(gap.command)
+        and not (gap.command.name == _SPEED and _is_elsewhere(one))
     ]
     if not left:
         return Stage(REQUIREMENTS, State.SKIPPED, f"nothing here can show more; open: {named}")
@@ -452,6 +458,8 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     skip = f"; what cannot be had here: adapt.py next {one.folder.name} --skip '{name}' --note WHY"
     skip = skip if name in SKIPPABLE else ""
     if newest is None:
+        if gate.gate == _SPEED and _is_elsewhere(one):
+            return Stage(name, State.SKIPPED, "without an NPU it would close nothing", command)
         command, said = _untried(one, gate, command)
         if (halted := _halted(one, gate, command)) and halted.verdict in ("BLOCKED", "FAIL"):
             command = command.adding(*halted.adding)
@@ -471,6 +479,12 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
         return replace(found, state=State.DONE, said=said)
     said += "; it would say the same again: change what it names, in the code, the options or around it"
     return replace(found, said=said + (skip if newest.verdict != "FAIL" else ""), stuck=True)
+
+
+def _is_elsewhere(one: Adaptation) -> bool:
+    """Whether the real weights were served, and on no NPU: the speed there says nothing of an NPU's."""
+    served = [run.label for run in one.runs.counted if RUNS[1].shown_by(run)]
+    return bool(served) and served[-1] != NPU_REAL
 
 
 def _cause(run: Run) -> str:

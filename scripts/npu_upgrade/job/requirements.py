@@ -297,7 +297,9 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
         status == "checkpoint missing" or (status == "not applicable" and (on_npu or name == "mtp"))
     ):
         return _needless(why or str(status))
-    return Gap(f"{name} is {status}{f': {why}' if why else ''}", command)
+    # what another device cannot show may well apply to the model
+    said = "was not shown on this device" if status == "not applicable" and not on_npu else f"is {status}"
+    return Gap(f"{name} {said}{f': {why}' if why else ''}", command)
 
 
 def _capacity(known: Known) -> Outcome:

@@ -288,7 +288,10 @@ class _Asked:
         )
         if self.wrong:
             return replace(outcome, state=DIFFERS, why=f"differs from {named}: {self.wrong}")
-        missing = self.refused + [f"no {kind}: {why}" for kind, why in self.reference.without.items()]
+        missing = self.refused + [
+            f"{kind} was not compared, as Transformers' model does not answer it ({why})"
+            for kind, why in self.reference.without.items()
+        ]
         also = f"; {missing[0]}"[:200] if missing else ""
         if outcome.tokens < LEAST:
             why = f"{_ANSWERS}: {outcome.tokens} tokens compared with {named}{also}"
