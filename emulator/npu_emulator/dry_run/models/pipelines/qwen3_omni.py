@@ -25,6 +25,7 @@ _TOKENS, _FRAMES = 5, 12  # of an answer: of text, and of sound
 _SPEAKER = "chelsie"
 _THINKER, _TALKER, _CODES, _GROUPS = 64, 64, 2048, 16
 _CODE, _CERTAIN, _QUIET, _HEARD = 100, 1e5, 0.01, 4.0
+_ADDING = ("o_proj.weight", "down_proj", "down_proj.weight")
 # ids that the code of vllm-omni holds
 _SPECIAL = {
     "<|endoftext|>": 151643,
@@ -76,12 +77,20 @@ def make(folder: Path) -> None:
                 value.mul_(_QUIET)
             elif "codec_head" in name:
                 value.mul_(value.shape[-1] ** 0.5)
+            elif _is_idle(name):
+                value.zero_()
             elif name.endswith(("o_proj.weight", "proj2.weight", "mlp.2.weight")):
                 value.mul_(_HEARD)
     model = model.to(torch.bfloat16)
     parts.answer_by_thinker(folder, "qwen3-omni", model, _TOKENS, parts.messages)
     model.save_pretrained(folder)
     write_json(folder / "generation_config.json", {"pad_token_id": _SPECIAL["<|endoftext|>"]})
+
+
+def _is_idle(name: str) -> bool:
+    """Whether a weight writes what a layer adds, in one of the thinker's that are there for their number."""
+    layer = re.search(r"thinker\.model\.layers\.(\d+)\.", name)
+    return layer is not None and int(layer[1]) > 1 and name.endswith(_ADDING)
 
 
 def _heard_layer() -> int:
