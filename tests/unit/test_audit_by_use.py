@@ -242,3 +242,33 @@ def test_a_keyword_that_no_call_gives_is_found(tmp_path: Path, line: str, missin
     own = OWN.replace("def run(self)", "def capture_sizes(self, *args, **kwargs)").replace("{line}", line)
     world = make_world(tmp_path, {ASCEND: CAPTURING, AR: own})
     assert [subject for _, _, subject in seen(world, "names-asked")] == missing
+
+
+BORROWING = """
+class Wrapper:
+    def call(self, entries):
+        saved, held = self.entries, 1
+        kept = self.entries
+        mode = self.mode
+        self.entries = entries
+        {set}
+        try:
+            return self.run(mode)
+        finally:
+            self.entries = kept
+            {end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sets", "end", "left"),
+    [
+        ("self.mode = 1", "self.mode = mode", []),
+        ("self.mode = 1", "pass", ["self.mode"]),
+        ("self.depth = 1", "pass", []),  # it was only read
+    ],
+)
+def test_what_is_borrowed_is_put_back(tmp_path: Path, sets: str, end: str, left: list[str]) -> None:
+    text = BORROWING.replace("{set}", sets).replace("{end}", end)
+    world = make_world(tmp_path, {"vllm_omni/platforms/npu/wrapper.py": text})
+    assert [subject for _, _, subject in seen(world, "restores")] == left
