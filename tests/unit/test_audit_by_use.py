@@ -272,3 +272,10 @@ def test_what_is_borrowed_is_put_back(tmp_path: Path, sets: str, end: str, left:
     text = BORROWING.replace("{set}", sets).replace("{end}", end)
     world = make_world(tmp_path, {"vllm_omni/platforms/npu/wrapper.py": text})
     assert [subject for _, _, subject in seen(world, "restores")] == left
+
+
+def test_what_a_function_around_sets_is_its_own_affair(tmp_path: Path) -> None:
+    inner = BORROWING.replace("{set}", "pass").replace("{end}", "pass").replace("class Wrapper:\n", "")
+    text = f"def install(wrapper):\n    before = wrapper.call\n{inner}\n    wrapper.call = call\n    return before\n"
+    world = make_world(tmp_path, {"vllm_omni/platforms/npu/wrapper.py": text})
+    assert seen(world, "restores") == []

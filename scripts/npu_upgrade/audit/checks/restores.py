@@ -22,15 +22,26 @@ def check(world: World) -> Iterator[Finding]:
                 yield from _left(node, file)
 
 
+def _own(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """The nodes of a function's body, without those of the functions in it."""
+    for stmt in body:
+        if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        yield stmt
+        for name in ("body", "orelse", "finalbody", "handlers"):
+            yield from _own(getattr(stmt, name, []))
+
+
 def _left(node: Function, file: File) -> Iterator[Finding]:
     """What a function that puts back what it saved leaves as it set it."""
-    assigned = [one for one in walk(node) if isinstance(one, ast.Assign) and len(one.targets) == 1]
+    nodes = list(_own(node.body))
+    assigned = [one for one in nodes if isinstance(one, ast.Assign) and len(one.targets) == 1]
     saved = {
         unparse(one.value): one
         for one in assigned
         if isinstance(one.value, ast.Attribute) and isinstance(one.targets[0], ast.Name)
     }
-    ends = [stmt for one in walk(node) if isinstance(one, ast.Try) for stmt in one.finalbody]
+    ends = [stmt for one in nodes if isinstance(one, ast.Try) for stmt in one.finalbody]
     put_back = {
         unparse(one.targets[0]): unparse(one.value)
         for stmt in ends
