@@ -276,6 +276,6 @@ def test_what_is_borrowed_is_put_back(tmp_path: Path, sets: str, end: str, left:
 
 def test_what_a_function_around_sets_is_its_own_affair(tmp_path: Path) -> None:
     inner = BORROWING.replace("{set}", "pass").replace("{end}", "pass").replace("class Wrapper:\n", "")
-    text = f"def install(wrapper):\n    before = wrapper.call\n{inner}\n    wrapper.call = call\n    return before\n"
+    text = f"def install(wrapper):\n    before = wrapper.call\n{inner}\n    wrapper.call = call\n"
     world = make_world(tmp_path, {"vllm_omni/platforms/npu/wrapper.py": text})
     assert seen(world, "restores") == []
