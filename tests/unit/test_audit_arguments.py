@@ -206,11 +206,15 @@ def needs_stage(config) -> bool:
     return getattr(config, "stage", None) is not None
 
 
+def hands_on(config) -> bool:
+    return bool(getattr(config, "first", None)) or needs_stage(config)
+
+
 def names_stage(config) -> str:
     return f"{config}: {getattr(config, 'stage', None)}"
 """
 ASKING = """
-from vllm.configs import WholeConfig, names_stage, needs_stage
+from vllm.configs import WholeConfig, hands_on, names_stage, needs_stage
 
 
 class Worker:
@@ -228,6 +232,8 @@ class Worker:
     [
         ("needs_stage(self.model_config)", []),
         ("needs_stage(self.whole)", ["asked-in-vain"]),
+        ("hands_on(self.whole)", ["asked-in-vain"]),
+        ("hands_on(self.model_config)", []),
         ("names_stage(self.whole)", []),  # it does more with it than ask
         ("needs_stage(self.other)", []),
     ],

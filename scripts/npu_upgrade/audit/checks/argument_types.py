@@ -77,16 +77,28 @@ def _with_heirs(term: object, program: Program) -> list[ClassSymbol | None]:
     return [term, *(heir for package in program.trees for heir in heirs(term, program, package))]
 
 
-@held
 def _asked(callee: Callee, name: str) -> frozenset[str]:
     """What a function asks a parameter for by ``getattr``, where it does nothing else with it."""
+    return _asked_of(callee.file, callee.node, name)
+
+
+@held
+def _asked_of(file: File, function: Function, name: str, hops: int = _HOPS) -> frozenset[str]:
+    """The same, also of functions of its module that it hands the parameter on to."""
     names, uses = set[str](), 0
-    for node in walk(callee.node):
-        asks = isinstance(node, ast.Call) and dotted(node.func) in _ASKS and len(node.args) > 1
-        if asks and isinstance(node, ast.Call) and dotted(node.args[0]) == name:
+    for node in walk(function):
+        uses -= isinstance(node, ast.Name) and node.id == name
+        if not isinstance(node, ast.Call) or name not in map(dotted, node.args):
+            continue
+        beside = file.functions.get(dotted(node.func))
+        if dotted(node.func) in _ASKS and len(node.args) > 1 and dotted(node.args[0]) == name:
             names.add(string(node.args[1]))
             uses += 1
-        uses -= isinstance(node, ast.Name) and node.id == name
+        elif beside and hops:
+            landed = landing(node, beside.node, bound=False)
+            parameter = next((arg.arg for arg, value in landed if dotted(value) == name), "")
+            names |= _asked_of(file, beside.node, parameter, hops - 1) or {""}
+            uses += 1
     return frozenset(names) if uses == 0 and "" not in names else frozenset()
 
 
