@@ -19,7 +19,7 @@ from npu_upgrade.ground.held import held
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.heirs import heirs
 from npu_upgrade.program.members import members
-from npu_upgrade.program.program import ClassSymbol, File, Program, ValueSymbol
+from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Program, ValueSymbol
 from npu_upgrade.program.scope import Callee, Scope
 from npu_upgrade.threeway.signature_merge import alternatives
 
@@ -84,20 +84,20 @@ def _asked(callee: Callee, name: str) -> frozenset[str]:
 
 @held
 def _asked_of(file: File, function: Function, name: str, hops: int = _HOPS) -> frozenset[str]:
-    """The same, also of functions of its module that it hands the parameter on to."""
+    """The same, also of functions that it hands the parameter on to."""
     names, uses = set[str](), 0
     for node in walk(function):
         uses -= isinstance(node, ast.Name) and node.id == name
         if not isinstance(node, ast.Call) or name not in map(dotted, node.args):
             continue
-        beside = file.functions.get(dotted(node.func))
+        other = file.resolve(node.func) if dotted(node.func) else None
         if dotted(node.func) in _ASKS and len(node.args) > 1 and dotted(node.args[0]) == name:
             names.add(string(node.args[1]))
             uses += 1
-        elif beside and hops:
-            landed = landing(node, beside.node, bound=False)
+        elif isinstance(other, FunctionSymbol) and hops:
+            landed = landing(node, other.node, bound=False)
             parameter = next((arg.arg for arg, value in landed if dotted(value) == name), "")
-            names |= _asked_of(file, beside.node, parameter, hops - 1) or {""}
+            names |= _asked_of(other.file, other.node, parameter, hops - 1) or {""}
             uses += 1
     return frozenset(names) if uses == 0 and "" not in names else frozenset()
 
