@@ -25,7 +25,6 @@ _TOKENS, _FRAMES = 5, 12  # of an answer: of text, and of sound
 _SPEAKER = "chelsie"
 _THINKER, _TALKER, _CODES, _GROUPS = 64, 64, 2048, 16
 _CODE, _CERTAIN, _QUIET, _HEARD = 100, 1e5, 0.01, 4.0
-_ADDING = ("o_proj.weight", "down_proj", "down_proj.weight")
 # ids that the code of vllm-omni holds
 _SPECIAL = {
     "<|endoftext|>": 151643,
@@ -56,8 +55,26 @@ _NAMED = {  # as the processor calls them
 
 
 def reduce(deploy: dict) -> None:
-    """Put the stages on one device, and make smaller what only sizes the profiling."""
+    """Put the stages on one device, and make smaller what only sizes the profiling.
+
+    Raises :class:`engine.Absent` for releases before 0.30: their code hands the talker a layer that it
+    names itself, whatever the configuration says, and a thinker of so many layers is not served here in time.
+    """
+    if layer := _fixed_layer():
+        raise engine.Absent(
+            f"not covered: vllm-omni hands the talker the thinker's layer {layer}, whatever the configuration "
+            "says, and the tiny thinker has two"
+        )
     parts.reduce(deploy, (512, 512, 2048), (0.4, 0.3, 0.2))
+
+
+def _fixed_layer() -> str:
+    """The number of the thinker's layer that the release's own code names; empty where it names none."""
+    (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
+    path = Path(package, "model_executor/stage_input_processors/qwen3_omni.py")
+    text = path.read_text("utf-8") if path.exists() else ""
+    found = re.search(r'^_HIDDEN_LAYER_KEY = "(\d+)"', text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def make(folder: Path) -> None:
@@ -77,8 +94,6 @@ def make(folder: Path) -> None:
                 value.mul_(_QUIET)
             elif "codec_head" in name:
                 value.mul_(value.shape[-1] ** 0.5)
-            elif _is_idle(name):
-                value.zero_()
             elif name.endswith(("o_proj.weight", "proj2.weight", "mlp.2.weight")):
                 value.mul_(_HEARD)
     model = model.to(torch.bfloat16)
@@ -87,30 +102,9 @@ def make(folder: Path) -> None:
     write_json(folder / "generation_config.json", {"pad_token_id": _SPECIAL["<|endoftext|>"]})
 
 
-def _is_idle(name: str) -> bool:
-    """Whether a weight writes what a layer adds, in one of the thinker's that are there for their number."""
-    layer = re.search(r"thinker\.model\.layers\.(\d+)\.", name)
-    return layer is not None and int(layer[1]) > 1 and name.endswith(_ADDING)
-
-
-def _heard_layer() -> int:
-    """The number of the thinker's layer that the talker hears.
-
-    Releases before 0.30 hand over a layer that their own code names, whatever the configuration says.
-    """
-    spec = importlib.util.find_spec("vllm_omni")
-    place = "model_executor/stage_input_processors/qwen3_omni.py"
-    for folder in (spec and spec.submodule_search_locations) or ():
-        if (path := Path(folder, place)).exists():
-            found = re.search(r'^_HIDDEN_LAYER_KEY = "(\d+)"', path.read_text("utf-8"), re.MULTILINE)
-            return int(found[1]) if found else 1
-    return 1
-
-
 def _config():
     import transformers
 
-    heard = _heard_layer()
     layers = {
         "hidden_size": _THINKER,
         "intermediate_size": 128,
@@ -186,7 +180,7 @@ def _config():
         | {"hidden_size": _TALKER, "vocab_size": 3072, "shared_expert_intermediate_size": 64},
         "num_code_groups": _GROUPS,
         "thinker_hidden_size": _THINKER,
-        "accept_hidden_layer": heard,
+        "accept_hidden_layer": 1,
         "codec_pad_id": 2148,
         "codec_bos_id": 2149,
         "codec_eos_token_id": 2150,
@@ -216,7 +210,7 @@ def _config():
     thinker = {
         "audio_config": audio,
         "vision_config": vision,
-        "text_config": layers | experts | {"vocab_size": parts.QWEN_WORDS, "num_hidden_layers": heard + 1},
+        "text_config": layers | experts | {"vocab_size": parts.QWEN_WORDS},
         "audio_end_token_id": _SPECIAL["<|audio_end|>"],
         "vision_end_token_id": _SPECIAL["<|vision_end|>"],
         "user_token_id": parts.QWEN_ROLES["user"],
