@@ -62,8 +62,8 @@ def reduce(deploy: dict) -> None:
     """
     if layer := _fixed_layer():
         raise engine.Absent(
-            f"not covered: vllm-omni hands the talker the thinker's layer {layer}, whatever the configuration "
-            "says, and the tiny thinker has two"
+            f"not covered: vllm-omni hands the talker the thinker's layer {layer}, whatever the "
+            "configuration says, and the tiny thinker has two"
         )
     parts.reduce(deploy, (512, 512, 2048), (0.4, 0.3, 0.2))
 
