@@ -70,9 +70,8 @@ def run(args: argparse.Namespace) -> Result:
             *(session.launch, session.device, session.options, folder),
             extra=checks(args.fill, session.options.answer),
         )
-        most_first = (
-            session.device.kind != NPU
-        )  # elsewhere it is no limit to find, and starts are all it costs
+        # elsewhere there is no limit to find, and starts are all that it costs
+        most_first = session.device.kind != NPU
         how = (args.length, args.sequences, not args.no_maximum, capacity, most_first)
         stopped = stopping(lambda: climb(servers, promised, *how))
         if not servers.served and stopped:

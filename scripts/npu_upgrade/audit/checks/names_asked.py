@@ -13,7 +13,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import overriding
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import is_spread, named_of
-from npu_upgrade.code.walk import dotted, last_name, string, walk
+from npu_upgrade.code.walk import dotted, is_super, last_name, string, walk
 from npu_upgrade.program.absent import lacks
 from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol, File, Method
@@ -49,7 +49,8 @@ def _ungiven(method: Method, models: list[Method], world: World) -> Iterator[Fin
         for node in file.nodes
         if isinstance(node, ast.Call) and last_name(node.func) == method.name
     ]
-    outer = [call for call in calls if not _is_super(call)]
+    # a method that goes on to the one that it overrides gives what it was given
+    outer = [call for call in calls if not is_super(getattr(call.func, "value", None))]
     if not outer or any(map(is_spread, outer)):
         return
     given = {one.arg for call in outer for one in call.keywords}
@@ -68,12 +69,6 @@ def _key(node: ast.AST) -> tuple[str, ast.expr] | None:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and string(node.slice):
         return dotted(node.value), node.slice
     return None
-
-
-def _is_super(call: ast.Call) -> bool:
-    """Whether a method goes on to the one that it overrides, with what it was given."""
-    value = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return isinstance(value, ast.Call) and dotted(value.func) == "super"
 
 
 def _looped(file: File, world: World) -> Iterator[Finding]:
