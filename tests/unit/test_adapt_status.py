@@ -130,7 +130,7 @@ def test_every_state_has_a_page(call, tmp_path: Path) -> None:
         ran(tmp_path, "serve", "dummy", Verdict.FAIL)
     assert "A person is needed" in page(call).text
     served(tmp_path, code=SOME_CODE)
-    assert "performance is the next stage" in page(call).text
+    assert "accuracy is the next stage" in page(call).text
 
 
 @pytest.mark.parametrize("file", ["analysis.json", "plan.json", "artifacts.json", "delivered.json"])

@@ -252,8 +252,9 @@ def climb(
         sequences = [one for one in sequences if one != most]
         _serve(capacity, starter, wanted, most, length)
         last = capacity.steps[-1]
-        if last.state == "PASS" and last.length == wanted:
-            fewer = [msgspec.structs.replace(last, sequences=n, why=f"{most} were served") for n in sequences]
+        if last.state == "PASS":
+            alike = msgspec.structs.replace(last, why=f"{most} were served", filled=False)
+            fewer = [msgspec.structs.replace(alike, sequences=number) for number in sequences]
             capacity.steps[-1:] = [*fewer, last]
             sequences = []
     for number in sequences:
