@@ -126,6 +126,8 @@ def test_prune_keeps_what_runs_without_a_lock(kept: dict[str, Path]) -> None:
         (("make", "nothing"), "no environment is called 'nothing'"),
         (("make",), "needs a name"),
         (("make", "emulation"), "no vllm-ascend given"),
+        (("make", "emulation", "--background"), "no vllm-ascend given"),
+        (("list", "--background"), "env list has no --background"),
         (("list", "tools"), "takes no name"),
         (("prune", "--older-than", "-1"), "negative"),
     ],

@@ -113,6 +113,12 @@ def _make(args: argparse.Namespace) -> Result:
             expected=f"one of {', '.join(_FOR)}",
             try_=upgrade("env", "make", "NAME").short,
         )
+    if args.name == "emulation" and not args.ascend:
+        raise BadInput(
+            "no vllm-ascend given for the environment",
+            expected="--ascend SPEC, with --omni SPEC for vllm-omni on it",
+            try_=upgrade("env", "make", "emulation", "--ascend", "pypi:vllm-ascend==VERSION").short,
+        )
     if args.background:
         log = cache_root() / f"making-{args.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -133,12 +139,6 @@ def _emulation(args: argparse.Namespace) -> str:
     from npu_upgrade.audit.triples import open_project, open_triple
     from npu_upgrade.gates.emulation.environment import prepare
 
-    if not args.ascend:
-        raise BadInput(
-            "no vllm-ascend given for the environment",
-            expected="--ascend SPEC, with --omni SPEC for vllm-omni on it",
-            try_=upgrade("env", "make", "emulation", "--ascend", "pypi:vllm-ascend==VERSION").short,
-        )
     omni = open_project(args.omni, "vllm-omni") if args.omni else None
     triple = open_triple(omni, args.ascend, args.vllm)
     return str(prepare(triple.omni, triple.ascend, triple.vllm).python)
