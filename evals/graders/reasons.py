@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.replay_score import keys, total, union
-from graders.runners import in_npu_words, runner_files, runners, target_keys
+from bench.replay_score import keys, total
+from graders.runners import in_both_words, runner_files, runners, target_keys
 from graders.score import Score
 from graders.task import Task
 from graders.workspace import Workspace
@@ -25,7 +25,7 @@ def unexplained(workspace: Workspace, task: Task) -> Score:
     with a text or a note is recorded.
     """
     gpu = [workspace.before(runner.gpu_path) for runner in runners(task) if runner.gpu_path]
-    known = union((*gpu, *(in_npu_words(text, task) for text in gpu))) | target_keys(task)
+    known = in_both_words(gpu, task) | target_keys(task)
     answered = _answered(workspace)
     strange: Counter[str] = Counter()
     for path in runner_files(workspace, task):

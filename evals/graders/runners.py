@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from bench.replay_score import FEWEST, kept_as, keys, total
+from bench.replay_score import FEWEST, kept_as, keys, total, union
 from graders.score import Score
 from graders.task import Task
 from graders.workspace import Workspace
@@ -155,7 +156,7 @@ def _given_up(workspace: Workspace, task: Task) -> set[str]:
     then, found = _open(f"pypi:vllm-omni=={task.setup.omni}"), set[str]()
     for path in filter(None, (runner.gpu_path for runner in runners(task))):
         texts = (then.read(path) if then.exists(path) else "", workspace.before(path))
-        had, has = (keys(text) | keys(in_npu_words(text, task)) for text in texts)
+        had, has = (in_both_words([text], task) for text in texts)
         found |= had.keys() - has.keys()
     return found
 
@@ -208,6 +209,11 @@ def _human(task: Task) -> SourceTree:
 
 def runners(task: Task) -> tuple[Runner, ...]:
     return omni_side(_human(task)).runners
+
+
+def in_both_words(texts: Sequence[str], task: Task) -> Counter[str]:
+    """The statements of texts of the GPU side, as they are and as a port brings them."""
+    return union((*texts, *(in_npu_words(text, task) for text in texts)))
 
 
 def in_npu_words(text: str, task: Task) -> str:

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import pytest
 from deliver_support import ASCEND, RUNNER, Upgrade, make_upgrade, run_deliver, write
 
+from npu_upgrade.audit import triples
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import asking, emulate, gate_job, resolve
 from npu_upgrade.commands import next as next_command
+from npu_upgrade.environments import store
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.gates.emulation import dry_run, environment
 from npu_upgrade.gates.emulation.choice import Choice
@@ -28,6 +30,7 @@ from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.stages import next_step
 from npu_upgrade.job.stops import find_stop
 from npu_upgrade.job.upgrade import walk
+from npu_upgrade.sources import tree as sources
 from npu_upgrade.sources.tree import SourceTree
 
 AR, GENERATION, TALKER = (
@@ -840,10 +843,10 @@ def test_the_environment_is_named_to_be_made_while_the_files_are_still_edited(up
     spec = SimpleNamespace(folder=tmp_path / "emulation-1")
     monkeypatch.setattr(environment, "check_machine", lambda: None)
     monkeypatch.setattr(environment, "environment_spec", lambda *trees: spec)
-    monkeypatch.setattr(asking, "open_source", lambda spec: ascend)
-    monkeypatch.setattr(asking, "open_project", lambda spec, name: None)
-    monkeypatch.setattr(asking, "open_triple", lambda *trees: triple)
-    monkeypatch.setattr(asking, "is_ready", lambda spec: False)
+    monkeypatch.setattr(sources, "open_source", lambda spec: ascend)
+    monkeypatch.setattr(triples, "open_project", lambda spec, name: None)
+    monkeypatch.setattr(triples, "open_triple", lambda *trees: triple)
+    monkeypatch.setattr(store, "is_ready", lambda spec: False)
     now = walk(upgrade.job)
     words = str(asking.preparing(now)).split()
     assert (words[-1], "emulation" in words, upgrade.job.inputs.omni.spec in words) == (
@@ -853,5 +856,5 @@ def test_the_environment_is_named_to_be_made_while_the_files_are_still_edited(up
     )
     with locks.alone_now(spec.folder):  # somebody makes it
         assert asking.preparing(now) is None
-    monkeypatch.setattr(asking, "is_ready", lambda spec: True)
+    monkeypatch.setattr(store, "is_ready", lambda spec: True)
     assert asking.preparing(now) is None

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.commands.job_arguments import leading_on
 from npu_upgrade.commands.next_text import MORE, as_asked, notes_of, options
-from npu_upgrade.environments.store import is_ready
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked, UpgradeError
@@ -21,7 +19,6 @@ from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, Ask
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
-from npu_upgrade.sources.tree import open_source
 
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
@@ -130,12 +127,15 @@ def preparing(walk: Walk) -> Command | None:
     run = next((stage for stage in walk.stages if stage.name == "emulate"), None)
     if run is None or run.state is not State.TODO or not walk.facts.get("repo") or inputs.get("whole"):
         return None
+    from npu_upgrade.audit.triples import open_project, open_triple  # dear to import, as above
+    from npu_upgrade.environments.store import is_ready
+    from npu_upgrade.gates.emulation.environment import check_machine, environment_spec
+    from npu_upgrade.sources.tree import open_source
+
     omni, ascend = (str(inputs[role]["spec"]) for role in ("omni", "ascend"))
     try:
         if not open_source(ascend).exists("requirements.txt"):
             return None  # it says of no torch what it needs
-        from npu_upgrade.gates.emulation.environment import check_machine, environment_spec
-
         check_machine()
         triple = open_triple(open_project(omni, "vllm-omni"), ascend, None)
         spec = environment_spec(triple.omni, triple.ascend, triple.vllm)

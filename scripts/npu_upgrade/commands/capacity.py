@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--sequences N...",
-        f"sequences at once, in this order ({' '.join(map(str, SEQUENCES))})",
+        f"sequences at once, in this order; without an NPU the most first ({' '.join(map(str, SEQUENCES))})",
         type=positive(int),
         default=list(SEQUENCES),
     )

@@ -86,7 +86,6 @@ _PASSING = (
 )
 # options of vllm serve that a gate sets itself
 _OWN = {"capacity": ("--max-model-len", "--max-num-seqs")}
-_SPEED = "performance"
 _RANKS = ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
 _SHOWN = 8  # decisions
 _TWO_RANKS = ("--tensor-parallel-size", "2")
@@ -428,7 +427,7 @@ def _requirements(one: Adaptation) -> Stage:
         if gap.id not in settled
         and not {"DIR", "FILE"}.intersection(gap.command.arguments)
         and not one.tried(gap.command)
-        and not (gap.command.name == _SPEED and _is_elsewhere(one))
+        and not _closes_nothing(one, gap.command.name)
     ]
     if not left:
         return Stage(REQUIREMENTS, State.SKIPPED, f"nothing here can show more; open: {named}")
@@ -458,7 +457,7 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     skip = f"; what cannot be had here: adapt.py next {one.folder.name} --skip '{name}' --note WHY"
     skip = skip if name in SKIPPABLE else ""
     if newest is None:
-        if gate.gate == _SPEED and _is_elsewhere(one):
+        if _closes_nothing(one, gate.gate):
             return Stage(name, State.SKIPPED, "without an NPU it would close nothing", command)
         command, said = _untried(one, gate, command)
         if (halted := _halted(one, gate, command)) and halted.verdict in ("BLOCKED", "FAIL"):
@@ -481,10 +480,10 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     return replace(found, said=said + (skip if newest.verdict != "FAIL" else ""), stuck=True)
 
 
-def _is_elsewhere(one: Adaptation) -> bool:
-    """Whether the real weights were served, and on no NPU: the speed there says nothing of an NPU's."""
+def _closes_nothing(one: Adaptation, gate: str) -> bool:
+    """Whether a gate would leave its gap open: where the real weights were served on no NPU, the speed."""
     served = [run.label for run in one.runs.counted if RUNS[1].shown_by(run)]
-    return bool(served) and served[-1] != NPU_REAL
+    return gate == "performance" and bool(served) and served[-1] != NPU_REAL
 
 
 def _cause(run: Run) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from npu_upgrade.code.definitions import absolute, every_import, importable, module_of, shared_parts
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import Import, imports_of
-from npu_upgrade.code.walk import string
+from npu_upgrade.code.walk import last_name, string
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.program.program import File, Program
 
@@ -96,6 +96,13 @@ def advice(program: Program, module: str, name: str) -> str:
 def files_with(program: Program, package: str, word: str) -> Iterator[tuple[str, str]]:
     """The paths and texts of a package's files that hold ``word``, as a part of another one too."""
     return ((path, program.text(path)) for path in program.holding(package, word))
+
+
+def calls_of(program: Program, package: str, name: str) -> list[ast.Call]:
+    """The calls in a package's files of what has this name, whatever it is an attribute of."""
+    files = (program.file(path) for path in program.holding(package, name))
+    nodes = (node for file in files if file for node in file.nodes)
+    return [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) == name]
 
 
 def _import_of(text: str, name: str) -> Import | None:

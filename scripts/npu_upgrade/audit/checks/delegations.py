@@ -20,6 +20,7 @@ from npu_upgrade.code.signatures import (
 )
 from npu_upgrade.code.walk import is_super, last_name
 from npu_upgrade.program.callees import Resolver, resolver_of
+from npu_upgrade.program.places import calls_of
 from npu_upgrade.program.scope import Callee, Scope
 
 ABOUT = "parameters left at their default that a namesake's caller has, or that all other calls give"
@@ -88,13 +89,8 @@ def _elsewhere(call: ast.Call, callee: Callee, scope: Scope, world: World) -> It
 
 def _calls(name: str, world: World) -> list[ast.Call]:
     """The project's calls of what has this name, less those that tell nothing of what they give."""
-    files = (world.program.file(path) for path in world.program.holding(world.side.project.package, name))
-    nodes = (node for file in files if file for node in file.nodes)
-    return [
-        node
-        for node in nodes
-        if isinstance(node, ast.Call) and last_name(node.func) == name and not is_spread(node)
-    ]
+    calls = calls_of(world.program, world.side.project.package, name)
+    return [call for call in calls if not is_spread(call)]
 
 
 def _given(call: ast.Call, callee: Callee) -> dict[str, ast.expr]:

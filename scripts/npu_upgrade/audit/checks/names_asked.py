@@ -15,7 +15,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import is_spread, named_of
 from npu_upgrade.code.walk import dotted, is_super, last_name, string, walk
 from npu_upgrade.program.absent import lacks
-from npu_upgrade.program.places import files_with
+from npu_upgrade.program.places import calls_of, files_with
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
 ABOUT = "names in strings that the module asked does not have, that no class has, or that no caller gives"
@@ -31,31 +31,24 @@ def check(world: World) -> Iterator[Finding]:
             yield from _registered(file, world)
         for cls in file.classes.values():
             for method, models in overriding(cls):
-                if method.node.args.kwarg and not method.node.args.kwarg.arg.startswith("__"):
-                    yield from _ungiven(method, models, world)
+                if kwarg := method.node.args.kwarg:
+                    yield from _ungiven(method, kwarg.arg, models, world)
 
 
-def _ungiven(method: Method, models: list[Method], world: World) -> Iterator[Finding]:
+def _ungiven(method: Method, kwargs: str, models: list[Method], world: World) -> Iterator[Finding]:
     """Keywords that an override asks for and no call of its name gives; all calls say what they give."""
-    kwarg = method.node.args.kwarg
-    asked = [one for one in map(_key, walk(method.node)) if one and kwarg and one[0] == kwarg.arg]
+    asked = [one[1] for one in map(_key, walk(method.node)) if one and one[0] == kwargs]
     if not asked or any(model.node.args.kwarg for model in models):
         return
-    calls = [
-        node
-        for one in {owner.file.path.partition("/")[0] for owner in method.owner.mro}
-        for path in world.program.holding(one, method.name)
-        if (file := world.program.file(path))
-        for node in file.nodes
-        if isinstance(node, ast.Call) and last_name(node.func) == method.name
-    ]
+    packages = {owner.file.path.partition("/")[0] for owner in method.owner.mro}
+    calls = [call for package in packages for call in calls_of(world.program, package, method.name)]
     # a method that goes on to the one that it overrides gives what it was given
     outer = [call for call in calls if not is_super(getattr(call.func, "value", None))]
     if not outer or any(map(is_spread, outer)):
         return
     given = {one.arg for call in outer for one in call.keywords}
     takes = {arg.arg for model in models for arg in named_of(model.node.args)}
-    for _, key in asked:
+    for key in asked:
         if string(key) not in given | takes:
             what = f"{method.qualname} asks its keywords for {string(key)}, which no call of it gives"
             yield _finding("ungiven", method.owner.file, key, method.owner.name, string(key), what)

@@ -11,6 +11,7 @@ from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.program.program import File
+from npu_upgrade.program.type_terms import own_statements
 
 ABOUT = "attributes that a function saves and sets, and whose `finally` puts back others only"
 
@@ -22,19 +23,9 @@ def check(world: World) -> Iterator[Finding]:
                 yield from _left(node, file)
 
 
-def _own(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """The nodes of a function's body, without those of the functions in it."""
-    for stmt in body:
-        if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        yield stmt
-        for name in ("body", "orelse", "finalbody", "handlers"):
-            yield from _own(getattr(stmt, name, []))
-
-
 def _left(node: Function, file: File) -> Iterator[Finding]:
     """What a function that puts back what it saved leaves as it set it."""
-    nodes = list(_own(node.body))
+    nodes = sorted(own_statements(node), key=lambda one: one.lineno)
     assigned = [one for one in nodes if isinstance(one, ast.Assign) and len(one.targets) == 1]
     saved = {
         unparse(one.value): one

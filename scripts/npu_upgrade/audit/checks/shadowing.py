@@ -42,18 +42,11 @@ def _behind(cls: ClassSymbol) -> Iterator[Finding]:
     for base in bases:
         others = {owner for other in bases if other is not base for owner in other.mro}
         for name, method in base.methods.items():
-            before = [owner for owner in cls.mro[: cls.mro.index(base)] if name in owner.methods]
             over = cls.lookup(name)
-            if (
-                not before
-                or over is None
-                or name not in self_use(method.node).supers
-                or method in _chain(cls, name)
-            ):
+            if name not in self_use(method.node).supers or over is None or over.owner not in others:
                 continue
-            if base.mro[1:] and any(name in owner.methods for owner in base.mro[1:]):
-                continue  # it extends a class of its own
-            if over.owner in others and over.owner is not cls:
+            of_its_own = any(name in owner.methods for owner in base.mro[1:])
+            if not of_its_own and method not in _chain(cls, name):
                 yield _unreached(cls, over, method)
 
 

@@ -102,6 +102,11 @@ def _read(node: Function) -> set[str]:
     return {n.id for n in walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
 
 
+def _is_open(cls: ClassSymbol) -> bool:
+    """Whether a class has a base outside the trees, which may call what it defines."""
+    return any(owner.outside for owner in cls.mro)
+
+
 def _uncalled(world: World) -> Iterator[Finding]:
     """Methods and functions of the NPU side that no line of the trees names."""
     found: list[tuple[File, ClassSymbol | None, Function]] = []
@@ -109,7 +114,7 @@ def _uncalled(world: World) -> Iterator[Finding]:
         found += [(file, None, function.node) for function in file.functions.values()]
         for cls in file.classes.values():
             for name, method in cls.methods.items():
-                of_others = any(owner.outside for owner in cls.mro) and not name.startswith("_")
+                of_others = _is_open(cls) and not name.startswith("_")
                 if not of_others and not any(name in owner.methods for owner in cls.mro[1:]):
                     found.append((file, cls, method.node))
     words = Counter(word for file in world.files for word in _WORD.findall(file.source))
@@ -122,7 +127,7 @@ def _uncalled(world: World) -> Iterator[Finding]:
         defined = re.compile(rf"^\s*(?:async\s+)?def\s+{node.name}\b")
         named = list(mentions.of(node.name))
         # A base outside the trees may call by a name of its own: one that several classes define.
-        hook = cls and len(named) > 1 and any(owner.outside for owner in cls.mro)
+        hook = cls and len(named) > 1 and _is_open(cls)
         if not hook and all(defined.search(mention.text) for mention in named):
             owner = cls.name if cls else ""
             what = f"nothing calls {owner}{'.' if owner else ''}{node.name}"
