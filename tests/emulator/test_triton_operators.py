@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch", reason="needs torch: run in the interpreter
 triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
+import triton.language.extra.cann.extension as cann  # noqa: E402
 from tests.emulator.operators import close, random  # noqa: E402
 
 from npu_emulator.triton_kernels import together  # noqa: E402
@@ -168,6 +169,34 @@ def products(one, other, result, SIZE: tl.constexpr):
     tl.store(result + here + at, tl.dot(mine, shared) + tl.trans(mine) + mine.T)
 
 
+extract_slice, insert_slice, get_element = cann.extract_slice, cann.insert_slice, cann.get_element
+
+
+@triton.jit
+def halves_turned(values, places, result, COLUMNS: tl.constexpr):
+    """The halves of a row each in the other's place, and one element of it, by the CANN extension."""
+    row = tl.program_id(0)
+    read = tl.load(values + row * COLUMNS + tl.arange(0, COLUMNS))
+    first = extract_slice(read, (0,), (COLUMNS // 2,), (1,))
+    second = extract_slice(read, offsets=(COLUMNS // 2,), sizes=(COLUMNS // 2,), strides=(1,))
+    turned = insert_slice(tl.zeros((COLUMNS,), tl.float32), second, (0,), (COLUMNS // 2,), (1,))
+    turned = insert_slice(turned, first, offsets=(COLUMNS // 2,), sizes=(COLUMNS // 2,), strides=(1,))
+    chosen = get_element(read, (tl.load(places + row),))
+    shared = get_element(tl.arange(0, COLUMNS), (row % 2,))
+    tl.store(result + row * COLUMNS + tl.arange(0, COLUMNS), turned + chosen * shared)
+
+
+@triton.jit
+def masked_rows(values, result, others, rows, COLUMNS: tl.constexpr):
+    """A tile of two rows of each program, of which most programs have none."""
+    row = tl.program_id(0) * 2 + tl.arange(0, 2)[:, None]
+    at, column = row * COLUMNS + tl.arange(0, COLUMNS)[None, :], tl.arange(0, COLUMNS)[None, :]
+    read = tl.load(values + at, mask=row < rows, other=column + 1.0)
+    shared = tl.load(values + at, mask=row < rows, other=2.0)
+    tl.store(result + at, read * shared, mask=row < rows)
+    tl.store(others + tl.program_id(0), tl.sum(tl.sum(read, axis=1), axis=0))
+
+
 @triton.jit
 def counted(total, order):
     """What cannot be done for several programs at once."""
@@ -234,6 +263,23 @@ def test_matrices_of_programs_together():
     assert both_ways(products, (5,), one, other, result, SIZE=16)
     mine = one.cpu()
     close(result.cpu(), mine @ other.cpu() + 2 * mine.transpose(1, 2))
+
+
+def test_slices_and_elements_of_programs_together():
+    values, places = random(20, 6).npu(), (torch.arange(20) % 6).int().npu()
+    result = torch.zeros(20, 6).npu()
+    assert both_ways(halves_turned, (20,), values, places, result, COLUMNS=6)
+    read, chosen = values.cpu(), torch.arange(20) % 6
+    odd = (torch.arange(20) % 2)[:, None]
+    close(result.cpu(), torch.cat((read[:, 3:], read[:, :3]), 1) + read.gather(1, chosen[:, None]) * odd)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 12])
+def test_programs_without_work_leave_memory_as_it_was(rows):
+    values, result, others = random(rows + 1, 4).npu(), torch.full((12, 4), -1.0).npu(), torch.zeros(6).npu()
+    assert both_ways(masked_rows, (6,), values, result, others, rows, COLUMNS=4)
+    close(result.cpu()[:rows], values.cpu()[:rows] ** 2)
+    assert (result.cpu()[rows:] == -1).all()
 
 
 def test_what_cannot_be_done_together_is_done_one_by_one():

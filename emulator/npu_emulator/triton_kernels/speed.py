@@ -5,6 +5,9 @@ What a kernel computes is not touched.
 
 from __future__ import annotations
 
+import functools
+import inspect
+
 import triton.language.core as core
 from triton.runtime import interpreter
 
@@ -16,6 +19,7 @@ def install() -> None:
     core.block_type.__init__ = _block_type(core.block_type.__init__)
     core.tensor.__init__ = _tensor(core.tensor.__init__)
     core.tuple.__eq__ = _equal(core.tuple.__eq__)
+    interpreter._patch_builtin = _patch_builtin
     # A check for debugging that compiled kernels do not have; it adds operations to each one on integers.
     options = getattr(interpreter.interpreter_builder, "options", None)
     if hasattr(options, "sanitize_overflow"):
@@ -59,3 +63,16 @@ def _equal(real):
         return core.constexpr(True) if self is other else real(self, other)
 
     return equal
+
+
+def _patch_builtin(package, builder, *scope):
+    """The interpreter's own function, which looks through a whole module at each launch for what never changes."""
+    for name in _builtins(package):
+        member = getattr(package, name)
+        if core.is_builtin(member):  # else it is patched already
+            interpreter._patch_attr(package, name, member, builder, *scope)
+
+
+@functools.cache
+def _builtins(package) -> tuple[str, ...]:
+    return tuple(name for name, member in inspect.getmembers(package) if core.is_builtin(member))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import sys
 
 import numpy as np
 import triton.language as tl
@@ -100,6 +101,9 @@ def install() -> None:
             setattr(builder, name, _alone(real))
     for kind, own in ((interpreter.ReduceOps, _reduce), (interpreter.ScanOps, _scan)):
         kind.apply_impl = _either_along(kind.apply_impl, own)
+    extension = sys.modules["triton.language.extra.cann.extension"]
+    for own in (extract_slice, insert_slice, get_element):
+        setattr(extension, own.__name__, _either_extension(getattr(extension, own.__name__), own))
     tl.core.tensor.__init__ = _checked(tl.core.tensor.__init__)
     interpreter._patch_lang_tensor = _with_lanes(interpreter._patch_lang_tensor)
     interpreter._patch_lang_core = _with_ranges(interpreter._patch_lang_core)
@@ -250,7 +254,18 @@ def _load(pointers, mask, other, *_):
     kind = pointers.get_element_ty()
     found = interpreter._get_np_dtype(kind)
     instead = other or interpreter.TensorHandle(np.zeros(1, found), kind)
-    return Lanes(interpreter._interpreter.load(*_across(pointers, mask, instead), found), kind)
+    some = _some(mask)
+    given = (
+        [pointers, mask, instead] if some is None else [_only(one, some) for one in (pointers, mask, instead)]
+    )
+    read = interpreter._interpreter.load(*_across(*given), found)
+    if some is None:
+        return Lanes(read, kind)
+    (instead,) = _of_all(instead)
+    whole = np.empty((len(instead), *read.shape[1:]), found)
+    whole[:] = instead.reshape(len(instead), *(1,) * (read.ndim - instead.ndim), *instead.shape[1:])
+    whole[some] = read
+    return Lanes(whole, kind)
 
 
 def _load_all(pointers, *_):
@@ -258,11 +273,27 @@ def _load_all(pointers, *_):
 
 
 def _store(pointers, value, mask, *_):
-    _Batch.now.store(*_across(pointers, value, mask))
+    some = _some(mask)
+    given = (pointers, value, mask) if some is None else (_only(one, some) for one in (pointers, value, mask))
+    _Batch.now.store(*_across(*given))
 
 
 def _store_all(pointers, value, *_):
     _store(pointers, value, _EVERYWHERE)
+
+
+def _some(mask):
+    """The programs that a mask lets read or write, or the first; None for all. Few have work in a small step."""
+    if not isinstance(mask, Lanes):
+        return None
+    working = mask.data.reshape(len(mask.data), -1).any(axis=1)
+    if working.all():
+        return None
+    return np.flatnonzero(working) if working.any() else np.zeros(1, int)
+
+
+def _only(one, some):
+    return Lanes(one.data[some], one.dtype) if isinstance(one, Lanes) else one
 
 
 def _splat(kind, value):
@@ -398,6 +429,55 @@ def _tensor(array, kind):
     return tl.tensor(handle, tl.block_type(kind, list(shape)) if shape else kind)
 
 
+# ---- the CANN extension ----
+
+
+def _either_extension(real, own):
+    def function(*given, **named):
+        named = {name: one for name, one in named.items() if not name.startswith("_")}
+        listed = [one for many in (*given, *named.values()) for one in (many if _listed(many) else [many])]
+        if _Batch.now is None or not _has_lanes(getattr(one, "handle", None) for one in listed):
+            return real(*given, **named)
+        return own(*given, **named)
+
+    return function
+
+
+def _listed(given) -> bool:
+    return isinstance(given, list | tuple | tl.tuple)
+
+
+def extract_slice(ful, offsets, sizes, strides):
+    """A strided part of a block of each program."""
+    (whole,) = _of_all(ful.handle)
+    return _tensor(whole[_slices(offsets, sizes, strides)].copy(), ful.dtype)
+
+
+def insert_slice(ful, sub, offsets, sizes, strides):
+    """A block of each program with a strided part replaced."""
+    whole, part = _of_all(ful.handle, sub.handle)
+    whole = whole.copy()
+    whole[_slices(offsets, sizes, strides)] = part
+    return _tensor(whole, ful.dtype)
+
+
+def get_element(src, indice):
+    """One element of a block of each program; which one may differ between programs."""
+    (whole,) = _of_all(src.handle)
+    return _tensor(whole[(np.arange(len(whole)), *map(_numbers, indice))], src.dtype)
+
+
+def _slices(offsets, sizes, strides):
+    numbers = zip(
+        *(map(operator.index, map(_plain, given)) for given in (offsets, sizes, strides)), strict=True
+    )
+    return (slice(None), *(slice(start, start + count * step, step) for start, count, step in numbers))
+
+
+def _plain(number):
+    return number.value if isinstance(number, tl.constexpr) else number
+
+
 # ---- what Python asks for ----
 
 
@@ -471,4 +551,4 @@ def _range(plain):
 def _numbers(end):
     if isinstance(end, tl.tensor) and isinstance(end.handle, Lanes):
         return _of_each(end).astype(np.int64)
-    return np.full(len(_Batch.now.places), operator.index(end), np.int64)
+    return np.full(len(_Batch.now.places), operator.index(_plain(end)), np.int64)

@@ -2,6 +2,7 @@
 
 An outcome holds while all of these are as they were: the scenario, the emulator's files that it uses, the
 operators it called, the Python environment, and the files of the three projects that its processes imported.
+What only makes kernels faster does not count: tests hold its results to those of Triton's own interpreter.
 Of a file whose execution is recorded, the bodies of functions that did not run do not count. Where a process
 may have died without a word of what it imported and ran, a failure holds for the very same packages only.
 """
@@ -35,7 +36,10 @@ RELEASED = Path(__file__).with_name("released.json")
 _KEPT = 16  # outcomes of one run, of different contents
 _CODE = EMULATOR / "npu_emulator"
 _PLAIN = ("dry_run/__main__.py", "dry_run/plugin.py", "autoload.py", "build.py")
-_APART = {_CODE / "dry_run" / "catalogue.py"}  # the scenario itself counts in its place
+_APART = {
+    _CODE / "dry_run" / "catalogue.py",  # the scenario itself counts in its place
+    *(_CODE / "triton_kernels" / f"{name}.py" for name in ("speed", "together")),  # they change no result
+}
 
 
 class Ran(Struct, frozen=True):
@@ -72,7 +76,7 @@ def version(scenario: Any, operators: Iterable[str]) -> str:
 def _closure(roots: tuple[str, ...]) -> list[Path]:
     """These files of the emulator, the native ones, and all that they import but references of operators."""
     todo = [_CODE / name for name in roots if (_CODE / name).exists()]
-    found = {*todo, *_CODE.glob("native/*.cpp"), *_CODE.glob("triton_kernels/*.py")}
+    found = {*todo, *_CODE.glob("native/*.cpp"), *_CODE.glob("triton_kernels/*.py")} - _APART
     todo = [path for path in found if path.suffix == ".py"]
     while todo:
         new = {path for path in _imported(todo.pop()) if path not in found and path not in _APART}
