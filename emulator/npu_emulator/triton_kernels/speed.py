@@ -66,7 +66,7 @@ def _equal(real):
 
 
 def _patch_builtin(package, builder, *scope):
-    """The interpreter's own function, which looks through a whole module at each launch for what never changes."""
+    """As the interpreter does at each launch, without looking through the whole module again."""
     for name in _builtins(package):
         member = getattr(package, name)
         if core.is_builtin(member):  # else it is patched already

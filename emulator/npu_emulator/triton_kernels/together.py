@@ -151,9 +151,7 @@ class _Grid:
                 todo += found[::-1]
                 if ways > _WAYS:
                     ALONE.add(self._kernel)
-            except (
-                Exception
-            ):  # also what is wrong with the kernel: alone, the interpreter says it in its own words
+            except Exception:  # also what is wrong with the kernel: alone, the interpreter says it itself
                 batch.put_back()
                 ALONE.add(self._kernel)
                 todo.append(some)
@@ -283,7 +281,7 @@ def _store_all(pointers, value, *_):
 
 
 def _some(mask):
-    """The programs that a mask lets read or write, or the first; None for all. Few have work in a small step."""
+    """The programs that a mask lets read or write, or the first if none; None for all of them."""
     if not isinstance(mask, Lanes):
         return None
     working = mask.data.reshape(len(mask.data), -1).any(axis=1)

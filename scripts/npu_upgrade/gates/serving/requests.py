@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from npu_upgrade.gates.serving.server import HOST
+from npu_upgrade.ground.progress import say
 
 GENERATED, READ = "vllm:generation_tokens_total", "vllm:prompt_tokens_total"
 COUNTERS = (GENERATED, "vllm_omni:generation_tokens_total")  # vLLM's own stands still in vllm-omni's stages
@@ -130,6 +131,8 @@ class Client:
         exchange = Exchange(method, path, body, status, answer, error, round(time.monotonic() - started, 3))
         if keep or status > 200:  # while it starts, nobody answers
             self.exchanges.append(exchange)
+        if method == "POST":
+            say(f"{len(self.exchanges)} answers, the last one within {exchange.seconds:.1f} s")
         return exchange
 
     def _send(self, method: str, path: str, body: Any, seconds: float) -> _Answered:
