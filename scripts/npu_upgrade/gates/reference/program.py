@@ -8,6 +8,7 @@ device.
 import base64
 import contextlib
 import importlib
+import inspect
 import io
 import json
 import os
@@ -193,7 +194,17 @@ def longer(torch, given, token):
 def likelihoods(model, given):
     """The log-probability of every token after each of the inputs: (tokens, vocabulary)."""
     fit = {name: one.to(model.dtype) if one.is_floating_point() else one for name, one in given.items()}
-    return model(**fit, use_cache=False).logits[0].float().log_softmax(-1)
+    return speaking(model, fit)(**fit, use_cache=False).logits[0].float().log_softmax(-1)
+
+
+def speaking(model, given):
+    """What answers these inputs: of a model that cannot do without a picture, its language model answers text."""
+    asked = inspect.signature(model.forward).parameters.values()
+    needed = {one.name for one in asked if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD}
+    if needed <= {*given}:
+        return model
+    inner = (one for one in model.modules() if one is not model and hasattr(one, "get_output_embeddings"))
+    return next((one for one in inner if one.get_output_embeddings() is not None), model)
 
 
 def attention(undo, model, ids, silent):
