@@ -211,7 +211,7 @@ def mkdocs_tree(folder: Path) -> Path:
     """A small tree in the present form."""
     models = folder / "docs/source/tutorials/models"
     models.mkdir(parents=True)
-    (models / "index.md").write_text("# Model Tutorials\n\nTutorials.\n", "utf-8")
+    (models / "index.md").write_text("# Model Tutorials\n\nTutorials.\n\n- [Other](Other.md)\n", "utf-8")
     (folder / "mkdocs.yml").write_text(
         "site_name: x\nplugins:\n  - macros:\n      on_undefined: keep\nmarkdown_extensions:\n"
         "  - pymdownx.tabbed:\n      alternate_style: true\n"

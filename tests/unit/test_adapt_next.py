@@ -682,8 +682,9 @@ def test_models_that_are_ready_go_into_one_commit(ask, tmp_path: Path) -> None:
     add_all(tmp_path)
     state(tmp_path, "artifacts.json", {"gaps": ["hf-id"]}, "Qwen3-8B")
     data = ask("Qwen3-8B")[1]
-    assert data["next"] == "adapt.py deliver Qwen/Qwen3-8B --repo DIR --open hf-id"
+    assert data["next"] == "adapt.py next Qwen3-32B --run"
     assert "not ready yet: Qwen3-32B" in data["why"]
+    assert "or without: adapt.py deliver Qwen/Qwen3-8B --repo DIR --open hf-id" in data["why"]
     state(tmp_path, "artifacts.json", {"gaps": []}, "Qwen3-32B")
     wanted = "adapt.py deliver Qwen/Qwen3-8B Qwen/Qwen3-32B --repo DIR --open "
     assert ask("Qwen3-8B")[1]["next"].startswith(wanted)

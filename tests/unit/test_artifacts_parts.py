@@ -70,9 +70,9 @@ def test_titles_in_another_form_are_refused(text: str) -> None:
 
 
 def test_an_index_gets_a_list_and_a_toctree_a_line() -> None:
-    text = in_index("# Models\n\nText.\n", "a", "A")
-    assert text == "# Models\n\nText.\n\n- [A](a.md)\n"
-    assert in_index(text, "b", "B").endswith("- [A](a.md)\n- [B](b.md)\n")
+    text = "# Models\n\n- [A](a.md)\n\nText.\n"
+    assert in_index(text, "b", "B") == "# Models\n\n- [A](a.md)\n- [B](b.md)\n\nText.\n"
+    assert in_index("# Models\n\nText.\n", "a", "A") == "# Models\n\nText.\n"  # the navigation has it
     assert in_index(text, "a", "A") == text
     tree = "# M\n\n```{toctree}\n:maxdepth: 1\na.md\n```\n"
     assert in_toctree(tree, "b") == "# M\n\n```{toctree}\n:maxdepth: 1\na.md\nb.md\n```\n"

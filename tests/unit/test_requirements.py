@@ -97,7 +97,7 @@ def test_the_main_run_says(workspace: Path, id: str, state: str, said: str, chan
         ("npu", "refused", "no device that is told", {"processes": ()}),
         ("pins", "refused", "transformers 5.1 ran", {"versions": {"transformers": "5.1"}}),
         ("pins", "refused", "cann of no known version", {"required": {"cann": "8.3.RC1"}}),
-        ("pins", "gap", "no run tells which", {"required": {}}),
+        ("pins", "gap", "no run on an NPU tells which", {"required": {}}),
         ("overlay", "refused", "PYTHONPATH laid /x over", {"pythonpath": ("/x",)}),
         ("graph", "gap", "TORCHDYNAMO_DISABLE", {"variables": {"TORCHDYNAMO_DISABLE": "1"}}),
     ],
@@ -237,6 +237,10 @@ def test_graphs_that_were_not_seen(workspace: Path, status: str) -> None:
     add(workspace, "features", "CPU real", features=[row("graph", status, "no vllm-ascend is here")])
     assert states(workspace)["graph"] == "gap"
     assert "no vllm-ascend is here" in words(workspace, "graph")
+    assert "emulated" not in words(workspace, "graph")
+    add(workspace, "features", "emulated dry-run", features=[row("graph")])
+    assert states(workspace)["graph"] == "gap"
+    assert words(workspace, "graph").endswith("an emulated NPU showed it")
 
 
 @pytest.mark.parametrize(

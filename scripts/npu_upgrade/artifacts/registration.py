@@ -95,15 +95,13 @@ def in_titles(text: str, name: str, title: str, old: str | None = None) -> str:
 
 
 def in_index(text: str, name: str, title: str, old: str | None = None) -> str:
-    """A list in ``index.md`` with an entry for the page."""
+    """The list of ``index.md`` with an entry for the page; where it has no list, the navigation is one."""
     entry = f"- [{title}]({name}.md)\n"
     if re.search(rf"\]\({re.escape(name)}\.md\)", text):
         return text.replace(f"- [{old}]({name}.md)\n", entry, 1) if old else text
     lines = text.splitlines(keepends=True)
     items = [n for n, line in enumerate(lines) if re.match(r"- \[.*\]\([^)]+\.md\)\s*$", line)]
-    if items:
-        return "".join([*lines[: items[-1] + 1], entry, *lines[items[-1] + 1 :]])
-    return text.rstrip("\n") + f"\n\n{entry}"
+    return "".join([*lines[: items[-1] + 1], entry, *lines[items[-1] + 1 :]]) if items else text
 
 
 def in_toctree(text: str, name: str) -> str:

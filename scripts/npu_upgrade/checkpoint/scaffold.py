@@ -196,9 +196,11 @@ def needs_config(found: Analysis, like: Likeness) -> bool:
     return bool(found.config.model_type and like.family) and (unknown or changed)
 
 
-def registry_entry(found: Analysis) -> str:
-    """The line of vLLM's registry."""
+def registry_entry(found: Analysis, form: Form) -> str:
+    """How vLLM hears of the class: the call of a plugin, or the line of its registry."""
     name = json.dumps(found.file.properties.architecture)
+    if form == "plugin":
+        return f'ModelRegistry.register_model({name}, "{package_name(found)}.model:{class_name(found)}")'
     return f'{name}: ("{module_name(found)}.model", "{class_name(found)}"),'
 
 

@@ -135,7 +135,7 @@ def _adapter(found: Analysis, like: Likeness, form: Form, roots: dict[str, Path]
 
 def _written(found: Analysis, like: Likeness, form: Form, roots: dict[str, Path]) -> list[StepFile]:
     """The files of a scaffold, and in a tree the one that has to know of them."""
-    entry, kind = registry_entry(found), found.config.model_type
+    entry, kind = registry_entry(found, form), found.config.model_type
     changes = {
         "pyproject.toml": "the package, and its entry point for vLLM",
         "init.py": f"registration: {entry}",

@@ -107,7 +107,9 @@ def prepare(order: Order) -> Adapted:
     sections = _sections(order.parts, choice, len(code), runs)
     text = compose(place, order.title, f"Support {names}", TAGS, sections, validation)
     said = "" if on_npu else Validation().said
-    delivery = Delivery(place, subject, choice.changed, text, validation, said, choice.incoming)
+    delivery = Delivery(
+        place, subject, choice.changed, text, validation, said, choice.incoming, left=choice.left
+    )
     reports = {folder: dict(bundle.reports) for folder, (bundle, _) in checked.items()}
     return Adapted(delivery, code, choice.patches, runs, reports)
 

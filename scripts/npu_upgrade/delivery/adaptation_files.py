@@ -93,7 +93,8 @@ class Choice:
     """``local`` files are changed in the repository itself, ``incoming`` ones come from a root.
 
     ``changed`` are those of both that differ from the base. ``patches`` are changes for the other project,
-    which git apply takes; ``moved`` says where the judged code stood when the commit stands on other code.
+    which git apply takes; ``moved`` says where the judged code stood when the commit stands on other code;
+    ``left`` are changes of the repository that stay where they are.
     """
 
     local: list[str]
@@ -101,6 +102,7 @@ class Choice:
     changed: list[str]
     patches: dict[Path, bytes]
     moved: str | None
+    left: list[str]
 
     def subject(self, root: Path) -> Subject:
         """All files as they will be below ``root``."""
@@ -143,6 +145,7 @@ def choose(place: Place, roots: Sequence[Root], named: Named, documents: list[st
         changed=sorted({*local, *differing}),
         patches=dict(_patch(root, names, patches) for root, names in others if names),
         moved=_moved(here, place) if here and differing else None,
+        left=sorted({one.path for one in repository.changed() if _fits(one.path, named.leave)}),
     )
 
 

@@ -333,11 +333,10 @@ def _delivery(one: Adaptation) -> Stage:
     opened = sorted({gap for each in together for gap in each.to_name})
     command = adapt("deliver", *(each.where for each in together), "--repo", _place(one))
     command = command.adding(*(word for gap in opened for word in ("--open", gap)))
-    said = (
-        f"not ready yet: {', '.join(waiting)}; one commit for all: adapt.py next NAME first"
-        if waiting
-        else ""
-    )
+    said = ""
+    if waiting:
+        said = f"not ready yet: {', '.join(waiting)}; one commit for all, or without: {command.short}"
+        command = adapt("next", waiting[0], "--run")
     state = State.DONE if (one.folder / DELIVERED).is_file() else State.TODO
     return Stage("deliver", state, str(delivered.get("commit") or said), command)
 

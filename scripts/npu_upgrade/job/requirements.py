@@ -112,11 +112,20 @@ class Known:
 
     def feature(self, name: str) -> tuple[Run | None, dict[str, Any]]:
         """The row of a feature, and the run that has it."""
-        for run in filter(None, (self.of("features"), self.of("serve"))):
-            for row in run.many("features"):
-                if row.get("feature") == name:
-                    return run, row
-        return None, {}
+        return _row(name, self.of("features"), self.of("serve"))
+
+    def emulated(self, name: str) -> str:
+        """The status of a feature on the emulated NPU; empty where no run there tells it."""
+        _, row = _row(name, *(self.newest.get((gate, DRY_RUN)) for gate in ("features", "serve")))
+        return str(row.get("status") or "")
+
+
+def _row(name: str, *runs: Run | None) -> tuple[Run | None, dict[str, Any]]:
+    for run in filter(None, runs):
+        for row in run.many("features"):
+            if row.get("feature") == name:
+                return run, row
+    return None, {}
 
 
 @dataclass(frozen=True)
@@ -299,7 +308,8 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
         return _needless(why or str(status))
     # what another device cannot show may well apply to the model
     said = "was not shown on this device" if status == "not applicable" and not on_npu else f"is {status}"
-    return Gap(f"{name} {said}{f': {why}' if why else ''}", command)
+    emulated = "" if on_npu or known.emulated(name) != "verified" else "; an emulated NPU showed it"
+    return Gap(f"{name} {said}{f': {why}' if why else ''}{emulated}", command)
 
 
 def _capacity(known: Known) -> Outcome:
@@ -383,7 +393,7 @@ def _pins(known: Known) -> Outcome:
     seen, command = known.observed, known.ask("serve")
     wanted = {name: text for name, text in seen.required.items() if name in PINNED} if seen else {}
     if seen is None or not wanted:
-        return Gap("no run tells which transformers, torch and CANN its release asks for", command)
+        return Gap("no run on an NPU tells which transformers, torch and CANN its release asks for", command)
     wrong = [
         f"{name} {seen.versions.get(name, 'of no known version')} ran, the release asks for {text}"
         for name, text in wanted.items()

@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> Result:
         open_weights=[one["pattern"] for one in patterns(found, like) if one["targets"] is None]
         if is_new
         else [],
-        registry_entry=registry_entry(found),
+        registry_entry=registry_entry(found, args.form) if is_new else "",
         steps=steps(
             found, like, {name: Path(tree.root) for name, tree in trees.items()}, args.model, args.form
         ),
