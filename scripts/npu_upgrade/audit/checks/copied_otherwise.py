@@ -38,7 +38,8 @@ def check(world: World) -> Iterator[Finding]:
             continue
         # What upstream said in any version is stale at most, which another check tells.
         known = {text for statement in copy.known for text in _texts(statement)}
-        for other in (*_senses(ours, theirs, known), *_resets(ours, theirs, copy), *_emptied(ours, theirs)):
+        found = (*_senses(ours, theirs, known), *_resets(ours, theirs, copy), *_emptied(ours, theirs))
+        for other in (*found, *_moved(ours, theirs)):
             yield _finding(copy, other)
 
 
@@ -137,7 +138,61 @@ def _emptied(ours: Function, theirs: Function) -> Iterator[Other]:
                 yield Other("emptied", f"{name}({keyword.arg}=)", value, theirs_, keyword.value.lineno)
 
 
-def _names(node: Function) -> set[str]:
+def _moved(ours: Function, theirs: Function) -> Iterator[Other]:
+    """Steps that stand before one that upstream has before them: the fewest that would have to move."""
+    mine, others = _steps(ours), _steps(theirs)
+    both = [name for name in mine if name in others]
+    rank = {name: number for number, name in enumerate(name for name in others if name in mine)}
+    kept = _longest_rising([rank[name] for name in both])
+    for number, name in enumerate(both):
+        if rank[name] in kept:
+            continue
+        passed = [one for one in both[:number] if rank[one] in kept and rank[one] > rank[name]]
+        before = [one for one in both[number + 1 :] if rank[one] in kept and rank[one] < rank[name]]
+        related = (one for one in (*passed, *before[::-1]) if _touch(others[name], others[one]))
+        if other := next(related, None):
+            place = "after" if other in passed else "before"
+            theirs_ = f"{name} {'before' if place == 'after' else 'after'} {other}"
+            yield Other("moved", name, f"{place} {other}", theirs_, mine[name].lineno)
+
+
+def _steps(node: Function) -> dict[str, ast.stmt]:
+    """The calls that stand as statements or give a statement its value, of those that are made once."""
+    found: dict[str, list[ast.stmt]] = {}
+    for inner in walk(node):
+        if isinstance(inner, (ast.Expr, ast.Assign)) and isinstance(inner.value, ast.Call):
+            found.setdefault(unparse(inner.value.func), []).append(inner)
+    once = {name: nodes[0] for name, nodes in found.items() if len(nodes) == 1}
+    return dict(sorted(once.items(), key=lambda item: item[1].lineno))
+
+
+def _longest_rising(numbers: list[int]) -> set[int]:
+    """The longest part of these numbers that rises."""
+    best: list[list[int]] = []
+    for number in numbers:
+        before = max((one for one in best if one[-1] < number), key=len, default=[])
+        best.append([*before, number])
+    return set(max(best, key=len, default=[]))
+
+
+def _touch(one: ast.stmt, other: ast.stmt) -> bool:
+    """Whether the order of two steps can matter: one changes something in place, and the other may see it."""
+    pairs = [(one, other), (other, one)]
+    seen = [there for change, there in pairs if isinstance(change, ast.Expr)]
+    return bool(seen) and (bool(_names(one) & _names(other) - {"self"}) or any(map(_of_self, seen)))
+
+
+def _of_self(step: ast.stmt) -> bool:
+    """Whether it calls a method of the same object, which may read anything of it."""
+    called = (
+        step.value.func
+        if isinstance(step, (ast.Expr, ast.Assign)) and isinstance(step.value, ast.Call)
+        else None
+    )
+    return isinstance(called, ast.Attribute) and unparse(called.value) == "self"
+
+
+def _names(node: ast.AST) -> set[str]:
     return {unparse(inner) for inner in walk(node) if isinstance(inner, (ast.Name, ast.Attribute))}
 
 
@@ -152,6 +207,7 @@ def _calls(node: Function) -> dict[str, list[ast.Call]]:
 _WHAT = {
     "inverted": "decides about {subject} by {ours}, where {upstream} has {theirs}",
     "not-reset": "does not clear {subject}, as {upstream} does",
+    "moved": "has {subject} {ours}, where {upstream} has {theirs}",
     "emptied": "gives {subject} {ours}, where {upstream} gives {theirs}",
 }
 
