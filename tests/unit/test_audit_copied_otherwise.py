@@ -18,10 +18,13 @@ TAIL = """
             self.bell.ring()
         late = self.clock is not None and self.bell
         rows = batch.rows
+        rows.clear()
+        group = get_group()
         self.send(batch, rows=rows)
         batch = self.pending
         self.pending = None
 """
+CLEARED = "        rows.clear()\n        group = get_group()\n        self.send(batch, rows=rows)\n"
 
 
 def kinds(folder: Path, old: str, new: str, upstream: str = TAIL) -> list[str]:
@@ -45,6 +48,11 @@ def kinds(folder: Path, old: str, new: str, upstream: str = TAIL) -> list[str]:
         ("self.clock is not None and", "self.clock is None and", "inverted"),
         ("        self.pending = None\n", "", "not-reset"),
         ("rows=rows", "rows=None", "emptied"),
+        (
+            CLEARED,
+            "        group = get_group()\n        self.send(batch, rows=rows)\n        rows.clear()\n",
+            "moved",
+        ),
     ],
 )
 def test_a_copy_that_does_otherwise_is_found(tmp_path: Path, old: str, new: str, kind: str) -> None:
@@ -59,6 +67,7 @@ def test_a_copy_that_does_otherwise_is_found(tmp_path: Path, old: str, new: str,
         ("not batch.quiet and self.bell", "not batch.quiet and self.bell and self.omni"),
         ("self.pending = None", "self.pending = self.next"),
         ("rows=rows", "rows=self.omni_rows"),
+        (CLEARED, "        rows.clear()\n        self.send(batch, rows=rows)\n        group = get_group()\n"),
     ],
 )
 def test_what_says_the_same_or_adds_is_silent(tmp_path: Path, old: str, new: str) -> None:

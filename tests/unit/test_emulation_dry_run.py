@@ -29,7 +29,7 @@ class Machine:
     def play(self, python, variables, plan, out, runs, go_on, check) -> None:
         self.starts += 1
         out.mkdir(parents=True, exist_ok=True)
-        failed = {"type": "TypeError", "text": "step() takes 2"}
+        failed = {"type": "TypeError", "text": "step() takes 2", "traceback": ["in step", "TypeError"]}
         imported = {"error": failed} if "import" in self.fails else {"seconds": 1.0}
         (out / "import.json").write_text(json.dumps(imported))
         for run in runs if "import" not in self.fails else ():
@@ -95,6 +95,7 @@ def test_what_was_stopped_is_left_out(machine, triple, tmp_path):
     machine.fails = {"eager ar"}
     played = dry_run.run(triple, WANTED, tmp_path / "a", go_on=lambda outcome: outcome.state == "PASS")
     assert states(played) == [("import", "PASS"), ("eager ar", "FAIL")]
+    assert (tmp_path / "a" / "eager-ar.log").read_text().endswith("in step\nTypeError\n")
 
 
 def test_a_process_that_ended_early_is_no_pass(machine, triple, tmp_path):

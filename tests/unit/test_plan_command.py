@@ -52,6 +52,20 @@ def test_plan_fails_while_conflicts_are_left_and_passes_after(world: World) -> N
     assert "audit" in data["next"]
 
 
+def test_a_merged_method_is_shown_beside_the_targets(world: World) -> None:
+    merge(world, "--out", "out")
+    path = world.workspace / "out" / BASE
+    resolve(path, ANSWER)
+    methods = json.loads((open_job(world.workspace).folder / "methods.json").read_text())["methods"]
+    name = methods[0]["name"]
+    code, data, _ = upgrade("plan", "--diff", name)
+    assert (code, list(data["diff"])) == (0, [name])
+    assert "+    self.record(stats.of(logits.cpu()))" in data["diff"][name]
+    assert upgrade("plan", "--diff", name.rpartition(".")[2])[1]["diff"] == data["diff"]
+    code, data, _ = upgrade("plan", "--diff", "nothing")
+    assert (code, name in data["expected"]) == (2, True)
+
+
 def test_an_answer_is_used_again(world: World) -> None:
     merge(world, "--out", "out")
     resolve(world.workspace / "out" / BASE, ANSWER)

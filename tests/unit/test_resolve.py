@@ -19,6 +19,7 @@ from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job import answer, stops
 from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _finding, _item, asks
+from npu_upgrade.job.check import _reason
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
@@ -386,6 +387,14 @@ def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
     assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.load_two: it takes two since 0.28"]
     upgrade("plan")
     assert not [one for one in asks(job, load_plan(job), job.records()) if one.id.startswith("edited-")]
+
+
+def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it() -> None:
+    said = [("A.load", "it takes two"), ("A.run", "dummy_run has no ids"), ("", "of no method")]
+    assert _reason("A.load", said) == "it takes two"
+    assert _reason("B.dummy_run", said) == "dummy_run has no ids"
+    assert _reason("A.other", said) == "it takes two; dummy_run has no ids"
+    assert _reason("C.other", said) == "it takes two; dummy_run has no ids; of no method"
 
 
 def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(

@@ -23,7 +23,7 @@ from npu_upgrade.merge.nowhere import nowhere
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
-    "conflict, indented as in the file, or whole methods, at any indentation; `imports: [LINE]` adds some; "
+    "conflict, or whole methods, at any indentation; `imports: [LINE]` adds some; "
     "ours or theirs, and `with` about a method, take `replace: {BEFORE: AFTER}` for small changes; an "
     "ask without `answer` takes those of the one before"
 )

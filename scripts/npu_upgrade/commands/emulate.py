@@ -478,6 +478,7 @@ class _Playing:
         old = self._olds.get(key)
         if newly:
             does = f"is {old.state} there" if old else "was not asked"
+            does = f"fails otherwise: {old.why}" if old and old.state == FAIL else does
             say(f"note: {outcome.name} fails newly: the old pair {does}")
         elif key in self._unsteady:
             say(f"note: {outcome.name}: {self._unsteady[key].why}")

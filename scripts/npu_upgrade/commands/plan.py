@@ -2,33 +2,48 @@
 
 Run it after merging and again after every edit: it counts the conflicts that are left, parses the files,
 looks for undefined names, learns the answers to resolved conflicts, and records the verdict as static
-evidence for exactly these files. `resolve` closes items.
+evidence for exactly these files. `resolve` closes items. --diff METHOD judges nothing: it shows what a merged
+method has otherwise than the target, comments and layout left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import difflib
+import textwrap
 
+from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.portable import unparse
+from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.ground.tables import table
-from npu_upgrade.ground.verdict import Result
+from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.tables import shortened, table
+from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.check import Checked, check
+from npu_upgrade.job.job import Job
 from npu_upgrade.merge.plan import counts, method_rows
+from npu_upgrade.report.gather import rows_of
 
 EXAMPLES = """
---job upgrade-omni-0.22.0-ascend-0.23.0 --workspace ~/work"""
+--job upgrade-omni-0.22.0-ascend-0.23.0 --workspace ~/work
+--diff OmniNPUModelRunner._dummy_run"""
 
 _MOST = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_arguments(parser)
+    option(parser, "--diff METHOD", "only show what a merged method has otherwise than the target's")
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS when no conflict, no blocking item and no broken file is left; else FAIL."""
     job = named_job(args)
+    if args.diff:
+        return _diff(job, args.diff)
     found = check(job)
     data = {
         "job": job.id,
@@ -58,3 +73,29 @@ def _text(found: Checked) -> str:
             if item["blocking"] is blocking
         ]
     return "\n".join([*lines, "", f"details: {found.path.with_suffix('.md')}"])
+
+
+def _diff(job: Job, name: str) -> Result:
+    """What the merged methods of that name have otherwise than the target's, as a unified diff."""
+    methods = rows_of(read_object(job.folder / "methods.json"), "methods")
+    chosen = [one for one in methods if name in (one["name"], one["name"].rpartition(".")[2])]
+    if not chosen:
+        raise BadInput(
+            f"no merged method is called {name}",
+            expected=f"one of: {shortened([one['name'] for one in methods], 30)}",
+            try_="upgrade.py plan --format text",
+        )
+    found: dict[str, str] = {}
+    for one in chosen:
+        unit = parse_module((job.root / one["path"]).read_text("utf-8")).units.get(one["name"])
+        target, ours = map(_plain, (one["theirs"], unit.source if unit else ""))
+        diff = difflib.unified_diff(target, ours, "target", f"{one['path']}: {one['name']}", n=1, lineterm="")
+        found[one["name"]] = "\n".join(diff)
+    text = "\n\n".join(filter(None, found.values())) or "no difference"
+    summary = f"{', '.join(found)} beside the target's"
+    return Result(Verdict.PASS, summary, {"job": job.id, "diff": found}, text, brief={"diff": found})
+
+
+def _plain(source: str) -> list[str]:
+    """The lines of a method without comments, each statement on one."""
+    return unparse(ast.parse(textwrap.dedent(source))).split("\n")

@@ -246,13 +246,13 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
         if dropped
         else ""
     )
-    return _recheck(job, data, said, states, notes, reason=_reason(taken))
+    return _recheck(job, data, said, states, notes, reasons=_reasons(taken))
 
 
-def _reason(taken: list[tuple[Ask, Answer]]) -> str:
-    """Why the files were edited by hand, as it was said of the findings that the edits correct."""
-    notes = (entry.note for ask, entry in taken if ask.stage == FINDING and entry.how == "accept")
-    return "; ".join(dict.fromkeys(filter(None, notes)))
+def _reasons(taken: list[tuple[Ask, Answer]]) -> list[tuple[str, str]]:
+    """Why the files were edited by hand: the methods of the findings that this corrects, and the notes."""
+    corrected = [(ask, entry) for ask, entry in taken if ask.stage == FINDING and entry.how == "accept"]
+    return [(ask.unit, entry.note) for ask, entry in corrected if entry.note]
 
 
 def _take_back(job: Job, taken: list[tuple[Ask, Answer]]) -> None:
@@ -397,7 +397,7 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered, shown: Sequence[st
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}
     notes, taken = {ask.id: given.note}, [(ask, entry)]
-    return _recheck(job, data, f"{ask.id}: {entry.how}", _states(taken), notes, shown, _reason(taken))
+    return _recheck(job, data, f"{ask.id}: {entry.how}", _states(taken), notes, shown, _reasons(taken))
 
 
 def _recheck(
@@ -407,17 +407,17 @@ def _recheck(
     states: Mapping[str, str],
     notes: Mapping[str, str],
     shown: Sequence[str] = (),
-    reason: str = "",
+    reasons: Sequence[tuple[str, str]] = (),
 ) -> Result:
     """Judge the files again where answers touched them or the plan, and say which gates are to run.
 
     ``states`` are the new ones of items of the plan, by id; ``shown`` what was asked together with it;
-    ``reason`` why the files were edited by hand: then nobody asks why once more.
+    ``reasons`` why the files were edited by hand: then nobody asks why once more.
     """
-    checked = check(job, states, notes, reason) if states or data["written"] or reason else None
+    checked = check(job, states, notes, reasons) if states or data["written"] or reasons else None
     for item in checked.explained if checked else ():
         unit = edited_unit(item)
-        answer.to_closed(job, Ask(ITEM, item["id"], item["title"], item["path"], unit), reason)
+        answer.to_closed(job, Ask(ITEM, item["id"], item["title"], item["path"], unit), item["note"])
     again = gates_to_run(job)
     data |= {"gates_to_run": again}
     parts = [said]

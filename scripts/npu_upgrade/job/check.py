@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,15 @@ _NONE: Mapping[str, str] = {}
 
 
 def check(
-    job: Job, states: Mapping[str, str] = _NONE, notes: Mapping[str, str] = _NONE, reason: str = ""
+    job: Job,
+    states: Mapping[str, str] = _NONE,
+    notes: Mapping[str, str] = _NONE,
+    reasons: Sequence[tuple[str, str]] = (),
 ) -> Checked:
     """Check the files of a job as they are and record it; items get their new ``states`` and notes, by id.
 
-    ``reason`` is why the files were edited by hand since the last check: nobody is asked about it then.
+    ``reasons`` are why the files were edited by hand since the last check, each with the method it was said
+    of (empty: none): nobody is asked about it then.
     """
     begun, started = time.monotonic(), utc_now()
     path, loaded, root = plan_path(job), load_plan(job), job.root
@@ -99,7 +104,7 @@ def check(
     ):
         with no_collector(last=True):
             _look_for_gone(job, root, plan)
-            explained = _ask_about_edits(job, root, plan, reason)
+            explained = _ask_about_edits(job, root, plan, reasons)
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)
     verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
@@ -226,11 +231,26 @@ def edited_unit(item: Mapping[str, Any]) -> str:
     return str(item["title"]).removeprefix(f"{item['path']}: ").partition(":")[0]
 
 
-def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any], reason: str) -> list[dict[str, Any]]:
+def _reason(unit: str, reasons: Sequence[tuple[str, str]]) -> str:
+    """What was said of a method: in answer to a finding there, by its name, of its class, else anything."""
+    name, owner = unit.rpartition(".")[2], f"{unit.partition('.')[0]}."
+    named = re.compile(rf"\b{re.escape(name)}\b")
+    ways = (
+        [note for of, note in reasons if of == unit],
+        [note for _, note in reasons if named.search(note)],
+        [note for of, note in reasons if of.startswith(owner)],
+        [note for _, note in reasons],
+    )
+    return "; ".join(dict.fromkeys(next(filter(None, ways), [])))
+
+
+def _ask_about_edits(
+    job: Job, root: Path, plan: dict[str, Any], reasons: Sequence[tuple[str, str]]
+) -> list[dict[str, Any]]:
     """Ask why a method was written by hand, where no answer says so; nothing of it is without a reason then.
 
     What the merge wrote, the target has or the GPU side has needs none. Returns the items that are new and
-    that ``reason`` answers.
+    that ``reasons`` answer.
     """
     answered = job.journal.answers()
     told = {(one.path, unit) for one in answered if one.note for unit in (one.unit, *one.units)}
@@ -272,10 +292,10 @@ def _ask_about_edits(job: Job, root: Path, plan: dict[str, Any], reason: str) ->
     ]
     there = {one["id"] for one in plan["items"]}
     new_items = [one for key, one in found.items() if key not in there]
-    for one in new_items if reason else ():
-        one |= {"state": "done", "note": reason}
+    for one in new_items if reasons else ():
+        one |= {"state": "done", "note": _reason(edited_unit(one), reasons)}
     plan["items"] += new_items
-    return new_items if reason else []
+    return new_items if reasons else []
 
 
 def _tells(statement: Statement) -> bool:

@@ -1,4 +1,4 @@
-"""Copies that decide, reset or give otherwise than what they are copies of, then and now."""
+"""Copies that decide, reset, give or order otherwise than what they are copies of, then and now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.tables import cut
 
-ABOUT = "conditions, resets and arguments of copied methods that are not as upstream has them"
+ABOUT = "conditions, resets, arguments and order of steps of copied methods that are not as upstream has them"
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,7 @@ def _touch(one: ast.stmt, other: ast.stmt) -> bool:
 
 def _of_self(step: ast.stmt) -> bool:
     """Whether it calls a method of the same object, which may read anything of it."""
-    called = (
-        step.value.func
-        if isinstance(step, (ast.Expr, ast.Assign)) and isinstance(step.value, ast.Call)
-        else None
-    )
+    called = getattr(getattr(step, "value", None), "func", None)
     return isinstance(called, ast.Attribute) and unparse(called.value) == "self"
 
 

@@ -103,6 +103,7 @@ def run(
     def judged(outcome: Outcome, ran: Mapping[tuple[str, str], Ran]) -> bool:
         if outcome.state not in (PASS, ABSENT):
             said = cut(outcome.why, _WHY) + (f"; at {outcome.where}" if outcome.where else "")
+            _log(outcome)
             say(f"note: {outcome.name} {outcome.state}{where}: {said}; log: {outcome.log}")
         if not go_on(outcome):
             stopped.append(outcome)
@@ -127,6 +128,13 @@ def run(
         _executed(triple, ran.values()),
         reused.keys() - fresh.keys(),
     )
+
+
+def _log(outcome: Outcome) -> None:
+    """Put the traceback at the end of the log, where one looks for it first."""
+    if outcome.traceback and outcome.log:
+        with contextlib.suppress(OSError), open(outcome.log, "a", encoding="utf-8") as log:
+            log.write("\n" + "\n".join(outcome.traceback) + "\n")
 
 
 def _key(tier: str, scenario: Any) -> tuple[str, str]:

@@ -198,7 +198,7 @@ def likelihoods(model, given):
 
 
 def speaking(model, given):
-    """What answers these inputs: of a model that cannot do without a picture, its language model answers text."""
+    """What answers these inputs: text without a picture, where the model needs one, its language model."""
     asked = inspect.signature(model.forward).parameters.values()
     needed = {one.name for one in asked if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD}
     if needed <= {*given}:
