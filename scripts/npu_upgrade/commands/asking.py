@@ -154,10 +154,11 @@ def in_order(asks: Sequence[Ask]) -> list[Ask]:
     return sorted((ask for ask in asks if ask.stage == kind), key=lambda ask: ask.group != group)
 
 
-def ending(result: Result, job: Job, known: Sequence[str] = ()) -> Result:
+def ending(result: Result, job: Job, known: Sequence[str] = (), *, lists: bool = False) -> Result:
     """``result``, ended with what `next` would say of the job: its command, or what is asked now.
 
-    Questions that are ``known``, because they were shown together before, are named and not shown again.
+    Questions that are ``known``, because they were shown together before, are named and not shown again; nor
+    in a text that ``lists`` what they are about.
     """
     walk = upgrades.walk(job)
     step = next_step(walk)
@@ -167,7 +168,8 @@ def ending(result: Result, job: Job, known: Sequence[str] = ()) -> Result:
     found = asked(walk, step)
     result.next = found.command
     result.data |= found.data
-    result.text = f"{result.text}\n\n{found.text}".strip()
+    said = f"{found.summary}: upgrade.py next" if lists else found.text
+    result.text = f"{result.text}\n\n{said}".strip()
     left = [id_ for id_ in known if id_ in found.ids]
     if found.ids[0] in left:
         shown: dict[str, Any] = {"asked_before": left}

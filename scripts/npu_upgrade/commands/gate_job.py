@@ -97,7 +97,7 @@ class GateJob:
         result.data |= {"evidence": record.id, "report": str(log)}
         if self.gate in STAGES:
             self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
-        return ending(result, self.job)
+        return ending(result, self.job, lists=True)
 
     def check(self) -> None:
         """Raise :class:`ChangedError` unless the files are as they were when the gate began."""

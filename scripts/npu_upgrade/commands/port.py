@@ -283,7 +283,7 @@ def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None 
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept
         )
     job = job or (_job_of(place.folder) if place else None)
-    return ending(result, job) if job else result
+    return ending(result, job, lists=True) if job else result
 
 
 def _job_of(folder: Path, workspace: Path | None = None, name: str | None = None) -> Job | None:
