@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.walk import last_name
+from npu_upgrade.code.walk import is_super, last_name
 from npu_upgrade.ground.tables import cut
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -27,6 +27,23 @@ def places_of(args: ast.arguments) -> list[ast.arg]:
 def named_of(args: ast.arguments) -> list[ast.arg]:
     """The parameters, less ``*args`` and ``**kwargs``."""
     return [*places_of(args), *args.kwonlyargs]
+
+
+def passes_on(node: Function) -> bool:
+    """Whether a method only calls the one above it, with all that it takes as it came."""
+    body = node.body[ast.get_docstring(node, clean=False) is not None :]
+    call = getattr(body[0], "value", None) if len(body) == 1 else None
+    if not isinstance(call, ast.Call) or node.decorator_list or not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr != node.name or not is_super(call.func.value):
+        return False
+    given = [ast.unparse(one) for one in call.args]
+    named = {one.arg: ast.unparse(one.value) for one in call.keywords}  # None: what ** spreads
+    given += [value for name, value in named.items() if name in (None, value)]
+    args = node.args
+    taken = [one.arg for one in places_of(args)[1:]] + ([f"*{args.vararg.arg}"] if args.vararg else [])
+    taken += [one.arg for one in args.kwonlyargs] + ([args.kwarg.arg] if args.kwarg else [])
+    return given == taken and len(given) == len(call.args) + len(call.keywords)
 
 
 def every_parameter(args: ast.arguments) -> list[ast.arg]:

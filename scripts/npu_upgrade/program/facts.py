@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, passes_on
 from npu_upgrade.code.walk import dotted, is_super, string, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
@@ -220,11 +220,12 @@ class Effective:
 
     @cached_property
     def methods(self) -> dict[str, Method]:
-        """The method that each name reaches."""
+        """The method that each name reaches, below overrides that hand all on and do no more."""
         found: dict[str, Method] = {}
         for cls in self.cls.mro:
             for name, method in cls.methods.items():
-                found.setdefault(name, method)
+                if name not in found and not (passes_on(method.node) and self.cls.after(cls, name)):
+                    found[name] = method
         return found
 
     @cached_property

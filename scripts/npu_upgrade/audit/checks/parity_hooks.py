@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding, side
@@ -9,6 +10,9 @@ from npu_upgrade.audit.parity.counterparts import Both, both_sides
 from npu_upgrade.audit.parity.gaps import does, fact_text, facts_text, gaps, lacking
 from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.walk import walk
 from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.facts import MEMBER, METHOD, Fact, facts_of
 from npu_upgrade.program.program import Method
@@ -29,8 +33,44 @@ def check(world: World) -> Iterator[Finding]:
     for item in lost(world, STEP):
         if item.name.removeprefix("self.") not in told:
             yield lost_in(item, f"calls {item.name}()", item.name.removeprefix("self."))
-    for both in [] if world.of_omni else both_sides(world):
-        yield from _of_vllm(both, world.own)
+    for both in both_sides(world):
+        yield from _of_locals(both) if world.of_omni else _of_vllm(both, world.own)
+
+
+def _of_locals(both: Both) -> Iterator[Finding]:
+    """Steps that the GPU method takes with a local object, and the NPU method, which has it too, does not."""
+    made, theirs = _locals(both.npu.node), _local_steps(both.gpu.node)
+    for (name, step), node in theirs.items() if both.npu.name == both.gpu.name else ():
+        used = any(isinstance(one, ast.Attribute) and one.attr == step for one in walk(both.npu.node))
+        if name in made and not used and not is_device_bound(step):
+            yield Finding(
+                kind="not called",
+                owner=both.npu.owner.name,
+                subject=f"{name}.{step} in {both.gpu.name}",
+                what=f"{both.gpu.qualname} calls {name}.{step}(), and {both.npu.qualname} does not",
+                here=side(both.npu),
+                there=side(both.gpu, node.lineno, unparse(node)),
+                incident="P",
+                why=_WHY,
+                todo="take the step, or waive it with the reason",
+                like=_LIKE,
+            )
+
+
+def _locals(node: Function) -> set[str]:
+    return {one.id for one in walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def _local_steps(node: Function) -> dict[tuple[str, str], ast.Expr]:
+    """The calls, for their effect alone, of methods of what is in a local name."""
+    made = _locals(node)
+    steps = [one for one in walk(node) if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+    called = ((one, one.value.func) for one in steps if isinstance(one.value, ast.Call))
+    return {
+        (func.value.id, func.attr): one
+        for one, func in called
+        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in made
+    }
 
 
 def _of_vllm(both: Both, own: str) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import string, walk
 from npu_upgrade.program.program import File
 from npu_upgrade.program.type_terms import own_statements
 
@@ -28,9 +28,9 @@ def _left(node: Function, file: File) -> Iterator[Finding]:
     nodes = sorted(own_statements(node), key=lambda one: one.lineno)
     assigned = [one for one in nodes if isinstance(one, ast.Assign) and len(one.targets) == 1]
     saved = {
-        unparse(one.value): one
+        name: one
         for one in assigned
-        if isinstance(one.value, ast.Attribute) and isinstance(one.targets[0], ast.Name)
+        if isinstance(one.targets[0], ast.Name) and (name := _attribute(one.value))
     }
     ends = [stmt for one in nodes if isinstance(one, ast.Try) for stmt in one.finalbody]
     put_back = {
@@ -55,3 +55,14 @@ def _left(node: Function, file: File) -> Iterator[Finding]:
                 why="what comes after it works with what was meant for one call",
                 todo=f"put back {name} in the finally, too",
             )
+
+
+def _attribute(value: ast.expr) -> str:
+    """The attribute that a value is, asked for by ``getattr`` or not."""
+    if isinstance(value, ast.Attribute):
+        return unparse(value)
+    asked = next(
+        (one for one in walk(value) if isinstance(one, ast.Call) and unparse(one.func) == "getattr"), None
+    )
+    name = string(asked.args[1]) if asked and len(asked.args) > 1 else ""
+    return f"{unparse(asked.args[0])}.{name}" if asked and name else ""

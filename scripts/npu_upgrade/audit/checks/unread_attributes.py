@@ -1,4 +1,4 @@
-"""Attributes that the NPU side sets and never reads, while the GPU side acts on them."""
+"""Attributes that the NPU side sets and never reads, or asks for and never sets, as the GPU side does."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import methods_on, self_use
 
-ABOUT = "attributes that are set on an NPU class and that only its GPU counterpart reads"
+ABOUT = "attributes that are set on an NPU class and that only its GPU counterpart reads, or the other way"
 
 
 def check(world: World) -> Iterator[Finding]:
+    yield from _unset(world)
     found: dict[str, list[Unread]] = {}
     for pair in world.pairs:
         if pair.npu in world.concrete:
@@ -45,6 +46,45 @@ def _finding(found: list[Unread], world: World) -> Finding:
         incident="P",
         why="what the GPU side decides by it is decided otherwise, or not at all, on NPUs",
         todo=f"port what {reader.qualname} does with {one.name}, or stop setting it",
+    )
+
+
+def _unset(world: World) -> Iterator[Finding]:
+    """Attributes that an NPU method asks for with a default, and that only the GPU counterpart sets."""
+    mentions, told = Mentions(world.program), set[tuple[str, str]]()
+    for pair in (pair for pair in world.pairs if pair.npu in world.concrete and not pair.inherits):
+        own = methods_on(pair.npu)
+        running = {id(method.node) for method in own}
+        there = {name for cls in pair.npu.mro for name in (*cls.fields, *cls.methods)}
+        there |= {name for method in own for name in self_use(method.node).writes}
+        setters = [method for method in methods_on(pair.gpu) if id(method.node) not in running]
+        for method in (one for one in own if one.owner.file in world.files):
+            for name in sorted(self_use(method.node).guards - there):
+                setter = next((one for one in setters if name in self_use(one.node).writes), None)
+                key = (method.qualname, name)
+                if setter and key not in told and not _is_set_from_outside(name, pair.npu, mentions, world):
+                    told.add(key)
+                    yield _never_set(name, method, setter)
+
+
+def _is_set_from_outside(name: str, cls: ClassSymbol, mentions: Mentions, world: World) -> bool:
+    outside = re.compile(rf"(?<!\bself)\.{name}\b\s*=[^=]|setattr\(.*[\"']{name}[\"']")
+    lines = (mention for mention in mentions.of(name) if outside.search(mention.text))
+    return any(runs_on_npu(mention, cls, world) for mention in lines)
+
+
+def _never_set(name: str, method: Method, setter: Method) -> Finding:
+    return Finding(
+        kind="never-set",
+        owner=method.owner.name,
+        subject=name,
+        what=f"{method.qualname} asks for self.{name}, which {setter.qualname} sets on the GPU side "
+        f"and nothing that {method.owner.name} runs does",
+        here=side(method, text=f"asks for {name}"),
+        there=side(setter, self_use(setter.node).writes[name][0].node, f"sets {name}"),
+        incident="P",
+        why="the default decides each time, whatever the GPU side decides by it",
+        todo=f"set {name} where {setter.qualname} does, or stop asking for it",
     )
 
 

@@ -32,7 +32,9 @@ def check(world: World) -> Iterator[Finding]:
             yield from _locals(scope)
         for cls in file.classes.values():
             for method, _ in overriding(cls):
-                yield from _parameters(method, _models(cls, method.name, world))
+                models = _models(cls, method.name, world)
+                yield from _parameters(method, models)
+                yield from _added(method, models)
         yield from _imports(file, world)
     # What vllm-ascend makes and does not call, vllm-omni or others may.
     yield from _uncalled(world) if world.of_omni else ()
@@ -87,6 +89,20 @@ def _parameters(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
     for arg in named_of(method.node.args)[1:]:
         if arg.arg in read and all(arg.arg in map(_name, named_of(model.node.args)) for model in models):
             what = f"{method.qualname} takes {arg.arg} and does nothing with it; {models[0].qualname} does"
+            subject = f"{arg.arg} in {method.name}"
+            yield _finding(
+                "parameter", method.owner.file, arg.lineno, method.owner.name, subject, what, models[0]
+            )
+
+
+def _added(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
+    """Parameters that no other method of the name has, and that this one takes for nothing."""
+    if not models or any(model.node.args.kwarg for model in models) or is_stub(method.node):
+        return
+    known = {arg.arg for model in models for arg in named_of(model.node.args)}
+    for arg in named_of(method.node.args)[1:]:
+        if arg.arg not in known | _read(method.node) and not arg.arg.startswith("_"):
+            what = f"{method.qualname} takes {arg.arg} for nothing; {models[0].qualname} does not take it"
             subject = f"{arg.arg} in {method.name}"
             yield _finding(
                 "parameter", method.owner.file, arg.lineno, method.owner.name, subject, what, models[0]
