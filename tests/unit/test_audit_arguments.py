@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from audit_kit import BASE, make_world, seen
+from audit_kit import ASCEND, BASE, make_world, seen
 
 TABLES = "vllm/tables.py"
 HANDED = """
@@ -128,6 +128,29 @@ def test_a_parameter_that_a_namesake_does_not_get(tmp_path: Path, call: str, fou
                 return {call}
     """
     world = make_world(tmp_path, {BASE: runner, "vllm/other.py": OTHER})
+    assert [subject for _, _, subject in seen(world, "delegations")] == found
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("NPUModelRunner.lift(self, load)", ["NPUModelRunner.lift: wind"]),
+        ("NPUModelRunner.lift(self, load, wind)", []),
+        ("print(wind)\n                NPUModelRunner.lift(self, load)", []),  # it may mean the default
+    ],
+)
+def test_a_parameter_that_an_override_takes_and_does_not_hand_on(
+    tmp_path: Path, body: str, found: list[str]
+) -> None:
+    runner = f"""
+        from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
+
+        class OmniNPUModelRunner(NPUModelRunner):
+            def lift(self, load, wind=None):
+                {body}
+    """
+    ascend = "class NPUModelRunner:\n    def lift(self, load, wind=None):\n        return load, wind\n"
+    world = make_world(tmp_path, {BASE: runner, ASCEND: ascend})
     assert [subject for _, _, subject in seen(world, "delegations")] == found
 
 

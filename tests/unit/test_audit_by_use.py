@@ -249,7 +249,7 @@ class Wrapper:
     def call(self, entries):
         saved, held = self.entries, 1
         kept = self.entries
-        mode = self.mode
+        mode = {asked}
         self.entries = entries
         {set}
         try:
@@ -270,12 +270,15 @@ class Wrapper:
 )
 def test_what_is_borrowed_is_put_back(tmp_path: Path, sets: str, end: str, left: list[str]) -> None:
     text = BORROWING.replace("{set}", sets).replace("{end}", end)
-    world = make_world(tmp_path, {"vllm_omni/platforms/npu/wrapper.py": text})
-    assert [subject for _, _, subject in seen(world, "restores")] == left
+    for number, asked in enumerate(("self.mode", "int(getattr(self, 'mode', 1) or 1)")):
+        files = {"vllm_omni/platforms/npu/wrapper.py": text.replace("{asked}", asked)}
+        world = make_world(tmp_path / str(number), files)
+        assert [subject for _, _, subject in seen(world, "restores")] == left
 
 
 def test_what_a_function_around_sets_is_its_own_affair(tmp_path: Path) -> None:
     inner = BORROWING.replace("{set}", "pass").replace("{end}", "pass").replace("class Wrapper:\n", "")
+    inner = inner.replace("{asked}", "self.mode")
     text = f"def install(wrapper):\n    before = wrapper.call\n{inner}\n    wrapper.call = call\n"
     world = make_world(tmp_path, {"vllm_omni/platforms/npu/wrapper.py": text})
     assert seen(world, "restores") == []

@@ -21,6 +21,12 @@ TAIL = """
         rows.clear()
         group = get_group()
         self.send(batch, rows=rows)
+        undo = self.undo_of(batch)
+        if undo:
+            undo()
+            undo = None
+        if undo and late:
+            undo()
         batch = self.pending
         self.pending = None
 """
@@ -48,6 +54,7 @@ def kinds(folder: Path, old: str, new: str, upstream: str = TAIL) -> list[str]:
         ("self.clock is not None and", "self.clock is None and", "inverted"),
         ("        self.pending = None\n", "", "not-reset"),
         ("rows=rows", "rows=None", "emptied"),
+        ("            undo = None\n", "", "not-reset"),
         (
             CLEARED,
             "        group = get_group()\n        self.send(batch, rows=rows)\n        rows.clear()\n",

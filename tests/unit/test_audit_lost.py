@@ -224,6 +224,9 @@ def test_a_copy_that_does_nothing_with_a_parameter(tmp_path: Path, ours: str, to
         ASCEND: ascend,
     }
     assert seen(make_world(tmp_path, files, omni=False), "unused") == told
+    added = ascend.replace("rows, keep)", "rows, keep, mask)")
+    found = seen(make_world(tmp_path / "added", files | {ASCEND: added}, omni=False), "unused")
+    assert [one for one in found if "mask" in one[2]] == [("parameter", "NPUModelRunner", "mask in step")]
     rewrite = (
         base + "class NPUModelRunner(GPUModelRunner):\n    def step(self, rows, keep):\n        return rows\n"
     )

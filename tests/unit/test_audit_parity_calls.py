@@ -395,3 +395,48 @@ def test_two_statements_that_the_other_side_has_as_one_are_not_lacking(tmp_path)
     assert told(runners(tmp_path / "same", gpu=gpu, npu=npu), "parity-helpers") == []
     other = npu.replace("reverse=True", "key=str")
     assert told(runners(tmp_path / "other", gpu=gpu, npu=other), "parity-helpers") != []
+
+
+COPIES = "def step(self, rows):\n    batch = self.copy(rows)\n    {wait}\n    return batch.rows\n"
+
+
+@pytest.mark.parametrize(
+    ("wait", "missing"),
+    [
+        ("pass", [("NPUARModelRunner", "batch.wait in step")]),
+        ("batch.wait()", []),
+        ("self.done = batch.wait", []),
+    ],
+)
+def test_a_step_of_a_local_object_that_the_npu_side_does_not_take(tmp_path, wait, missing):
+    gpu, npu = (COPIES.replace("{wait}", text) for text in ("batch.wait()", wait))
+    assert told(runners(tmp_path, gpu=gpu, npu=npu), "parity-hooks") == missing
+
+
+@pytest.mark.parametrize(
+    ("body", "missing"),
+    [
+        ("return EMPTY", [("NPUARModelRunner", "self.signed for EMPTY in step")]),
+        ("return self.signed(EMPTY)", []),
+        ("self.signed(EMPTY)\n    return EMPTY", []),
+        ("return rows", []),
+    ],
+)
+def test_what_only_the_npu_side_returns_as_it_is(tmp_path, body, missing):
+    end = "\n\ndef signed(self, output):\n    return output\n"
+    gpu = f"def step(self, rows):\n    return self.signed(EMPTY)\n{end}"
+    npu = f"def step(self, rows):\n    self.signed(rows)\n    {body}\n{end}"
+    assert told(runners(tmp_path, gpu=gpu, npu=npu), "parity-hooks") == missing
+
+
+@pytest.mark.parametrize(
+    ("body", "owner"),
+    [("super().load(*args, **kwargs)", "OmniNPUModelRunner"), ("super().load(*args)", "NPUARModelRunner")],
+)
+def test_an_override_that_hands_all_on_is_seen_through(tmp_path, body, owner):
+    gpu = "def load(self, *args, **kwargs):\n    self.report()\n\n\ndef report(self):\n    return 1\n"
+    base = "def load(self, *args, **kwargs):\n    self.loaded = True\n"
+    npu = f"def load(self, *args, **kwargs):\n    {body}\n"
+    world = runners(tmp_path, gpu_base=gpu, npu_base=base, npu=npu)
+    assert owner in dict(told(world, "parity-hooks"))
+    assert len(told(world, "parity-hooks")) == (1 if owner == "OmniNPUModelRunner" else 2)

@@ -140,3 +140,13 @@ def test_the_form_for_the_device_that_a_class_had_is_missed(
     world = make_world(tmp_path / "new", {path: OPS.replace("{norm}", name)}, old=old)
     assert [(kind, owner) for kind, owner, _ in seen(world, "unmade-hooks")] == told
     assert seen(make_world(tmp_path / "alone", {path: OPS.replace("{norm}", name)}), "unmade-hooks") == []
+
+
+@pytest.mark.parametrize(("line", "told"), [("forward_npu = forward_cuda", ["Norm"]), ("pass", [])])
+def test_the_form_that_all_others_of_the_file_have_is_missed(
+    tmp_path: Path, line: str, told: list[str]
+) -> None:
+    more = f"\n    def forward_native(self, x):\n        return x\n\n    limit = 1\n    {line}\n"
+    text = OPS.replace("{norm}", "forward_oot") + more
+    world = make_world(tmp_path, {"vllm_omni/layers/norm.py": text})
+    assert [owner for _, owner, _ in seen(world, "unmade-hooks")] == told

@@ -85,3 +85,24 @@ def test_an_heir_leaves_out_what_it_overrides_on_purpose(tmp_path: Path) -> None
     head = "from vllm.v1.worker.gpu_model_runner import GPUModelRunner\n"
     files = {VLLM: vllm, ASCEND: cls(head, "NPUModelRunner", "GPUModelRunner", ascend)}
     assert seen(make_world(tmp_path, files, omni=False), "unread-attributes") == []
+
+
+ASKS = "def step(self):\n    if not getattr(self, 'cleared', False):\n        self.clear()\n"
+SETS = ASKS + "        self.cleared = True\n"
+
+
+@pytest.mark.parametrize(
+    ("npu", "gpu", "more", "told"),
+    [
+        (ASKS, SETS, {}, ["cleared"]),
+        (SETS, SETS, {}, []),
+        (ASKS, ASKS, {}, []),
+        (f"cleared = False\n\n{ASKS}", SETS, {}, []),
+        (ASKS, SETS, {"vllm_omni__helper": "def use(runner):\n    runner.cleared = True\n"}, []),
+        (ASKS, SETS, {"vllm_omni__helper": "def use(runner):\n    setattr(runner, 'cleared', 1)\n"}, []),
+    ],
+)
+def test_what_only_the_gpu_side_sets_is_found(
+    tmp_path: Path, npu: str, gpu: str, more: dict[str, str], told: list[str]
+) -> None:
+    assert unread(tmp_path, npu, gpu, **more) == told

@@ -115,6 +115,10 @@ def _resets(ours: Function, theirs: Function, copy: Copy) -> Iterator[Other]:
         was_there = unparse(statement) in copy.origin or unparse(statement) in {s.key for s in copy.base}
         if was_there and name not in mine | stored and f"{name}" in text:
             yield Other("not-reset", name, f"{name} is used", unparse(statement), ours.lineno)
+    kept = [name for name, _ in _done_with(ours)]
+    for name, statement in _done_with(theirs):
+        if name not in kept and name in _called(ours):
+            yield Other("not-reset", name, f"{name} is called", unparse(statement), ours.lineno)
 
 
 def _cleared(node: Function) -> Iterator[tuple[str, ast.Assign]]:
@@ -123,6 +127,24 @@ def _cleared(node: Function) -> Iterator[tuple[str, ast.Assign]]:
             name = unparse(inner.targets[0])
             if name.startswith("self.") and unparse(inner.value) in EMPTY:
                 yield name, inner
+
+
+def _done_with(node: Function) -> Iterator[tuple[str, ast.Assign]]:
+    """Local names that are emptied after what they hold was called."""
+    for inner in walk(node):
+        target = inner.targets[0] if isinstance(inner, ast.Assign) else None
+        if isinstance(inner, ast.Assign) and isinstance(target, ast.Name) and unparse(inner.value) in EMPTY:
+            if any(line < inner.lineno for line in _called(node).get(target.id, ())):
+                yield target.id, inner
+
+
+def _called(node: Function) -> dict[str, list[int]]:
+    """Names that are called, with the lines of the calls."""
+    found: dict[str, list[int]] = {}
+    for inner in walk(node):
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name):
+            found.setdefault(inner.func.id, []).append(inner.lineno)
+    return found
 
 
 def _emptied(ours: Function, theirs: Function) -> Iterator[Other]:

@@ -18,7 +18,7 @@ from npu_upgrade.code.signatures import (
     named_of,
     signature,
 )
-from npu_upgrade.code.walk import is_super, last_name
+from npu_upgrade.code.walk import is_super, last_name, walk
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import calls_of
 from npu_upgrade.program.scope import Callee, Scope
@@ -52,8 +52,10 @@ def _to_namesake(call: ast.Call, callee: Callee, scope: Scope, own: Function) ->
     given = _given(call, callee)
     shared = [arg.arg for arg in every_parameter(own.args) if arg.arg in takes and arg.arg != scope.self_name]
     handed = [name for name in shared if isinstance(value := given.get(name), ast.Name) and value.id == name]
+    read = {one.id for one in walk(own) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
     for name in shared:
-        if name not in given and len(handed) >= _FEWEST and len(handed) == len(shared) - 1:
+        fewest = _FEWEST if name in read else 1
+        if name not in given and len(handed) >= fewest and len(handed) == len(shared) - 1:
             handed_on = f"{scope.name} hands {', '.join(handed)} on to {unparse(call.func)}(), not its {name}"
             yield _finding("not-handed-on", call, callee, scope, name, handed_on)
 

@@ -34,7 +34,11 @@ def check(world: World) -> Iterator[Finding]:
         if item.name.removeprefix("self.") not in told:
             yield lost_in(item, f"calls {item.name}()", item.name.removeprefix("self."))
     for both in both_sides(world):
-        yield from _of_locals(both) if world.of_omni else _of_vllm(both, world.own)
+        if world.of_omni:
+            yield from _of_locals(both)
+            yield from _of_returns(both)
+        else:
+            yield from _of_vllm(both, world.own)
 
 
 def _of_locals(both: Both) -> Iterator[Finding]:
@@ -55,6 +59,39 @@ def _of_locals(both: Both) -> Iterator[Finding]:
                 todo="take the step, or waive it with the reason",
                 like=_LIKE,
             )
+
+
+def _of_returns(both: Both) -> Iterator[Finding]:
+    """What the NPU method returns as it is, and the GPU method only through a call of its own."""
+    ours, theirs = _returned(both.npu.node), _returned(both.gpu.node)
+    for text, node in ours.items() if both.npu.name == both.gpu.name else ():
+        calls = [
+            one for one in theirs.values() if isinstance(one, ast.Call) and text in map(unparse, one.args)
+        ]
+        through = unparse(calls[0].func) if calls and text not in theirs else ""
+        done = through and any(text in map(unparse, one.args) for one in _calls(both.npu.node, through))
+        if through and not done and isinstance(node, (ast.Name, ast.Attribute)):
+            yield Finding(
+                kind="not called",
+                owner=both.npu.owner.name,
+                subject=f"{through} for {text} in {both.gpu.name}",
+                what=f"{both.npu.qualname} returns {text}, {both.gpu.qualname} only {unparse(calls[0])}",
+                here=side(both.npu, node.lineno, f"return {text}"),
+                there=side(both.gpu, calls[0].lineno, unparse(calls[0])),
+                incident="P",
+                why=_WHY,
+                todo=f"return it through {through}, or waive it with the reason",
+                like=_LIKE,
+            )
+
+
+def _calls(node: Function, name: str) -> list[ast.Call]:
+    return [one for one in walk(node) if isinstance(one, ast.Call) and unparse(one.func) == name]
+
+
+def _returned(node: Function) -> dict[str, ast.expr]:
+    values = [one.value for one in walk(node) if isinstance(one, ast.Return) and one.value]
+    return {unparse(value): value for value in values}
 
 
 def _locals(node: Function) -> set[str]:

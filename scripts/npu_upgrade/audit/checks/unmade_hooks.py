@@ -38,9 +38,9 @@ def check(world: World) -> Iterator[Finding]:
 
 
 def _of_devices(world: World) -> Iterator[Finding]:
-    """The device's form of a method that a base only announces, and an heir had in the old pair and lacks.
+    """The device's form of a method that a base only announces, and an heir lacks.
 
-    Heirs that never had it may be for other devices only.
+    It had it in the old pair, or all other heirs of its file have it: others may be for other devices only.
     """
     package, end = world.side.project.package, f"_{world.side.project.device}"
     program = world.program
@@ -49,10 +49,17 @@ def _of_devices(world: World) -> Iterator[Finding]:
             continue
         for base in file.classes.values():
             for name, node in _announced(base).items():
-                for heir in _making(base, program) if name.endswith(end) else ():
-                    made = any(name in owner.methods for owner in heir.mro if owner is not base)
-                    if not made and _had(heir, name, base, world):
+                heirs_ = list(_making(base, program)) if name.endswith(end) else []
+                for heir in heirs_:
+                    beside = [one for one in heirs_ if one.file is heir.file and one is not heir]
+                    all_have = beside and all(_makes(one, name, base) for one in beside)
+                    if not _makes(heir, name, base) and (all_have or _had(heir, name, base, world)):
                         yield _finding(heir, base, name, node)
+
+
+def _makes(cls: ClassSymbol, name: str, base: ClassSymbol) -> bool:
+    """Whether a class has a method, or another one under its name, that is not the base's."""
+    return any(name in owner.methods or name in owner.fields for owner in cls.mro if owner is not base)
 
 
 def _had(cls: ClassSymbol, name: str, base: ClassSymbol, world: World) -> bool:
