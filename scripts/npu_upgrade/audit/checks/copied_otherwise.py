@@ -131,11 +131,11 @@ def _cleared(node: Function) -> Iterator[tuple[str, ast.Assign]]:
 
 def _done_with(node: Function) -> Iterator[tuple[str, ast.Assign]]:
     """Local names that are emptied after what they hold was called."""
+    called = _called(node)
     for inner in walk(node):
         target = inner.targets[0] if isinstance(inner, ast.Assign) else None
         if isinstance(inner, ast.Assign) and isinstance(target, ast.Name) and unparse(inner.value) in EMPTY:
-            if any(line < inner.lineno for line in _called(node).get(target.id, ())):
-                yield target.id, inner
+            yield from [(target.id, inner)] * any(line < inner.lineno for line in called.get(target.id, ()))
 
 
 def _called(node: Function) -> dict[str, list[int]]:
