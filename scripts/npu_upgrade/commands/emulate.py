@@ -505,10 +505,11 @@ class _Playing:
             return True
         say(f"{outcome.name} gave an unexpected answer: trying again")
         wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "again" / "-".join(key)
-        again = run_triple(self._asked.triple, wanted, out)
-        if again.outcomes[-1].state != PASS:
+        other = run_triple(self._asked.triple, wanted, out).outcomes[-1]
+        if other.state != PASS and other.why == outcome.why:
             return True
-        why = f"its answers differ from run to run ({outcome.why}; the next run passed)"
+        then = "passed" if other.state == PASS else f"said: {other.why}"
+        why = f"its answers differ from run to run ({outcome.why}; the next run {then})"
         self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
         return False
 
