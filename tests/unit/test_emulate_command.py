@@ -66,7 +66,8 @@ class Machine:
 
     def held(self, triple, wanted) -> dict[tuple[str, str], None]:
         keys = [(tier, one.name) for tier, one in wanted]
-        return {key: None for key in keys if named(key) in self.known and named(key) not in self.fails}
+        unsure = self.fails | self.undecided
+        return {key: None for key in keys if named(key) in self.known and named(key) not in unsure}
 
     def run(
         self,
@@ -121,8 +122,10 @@ def machine(monkeypatch):
             found.asked_old.append(named(key))
             return (found.late | found.old).get(named(key), Outcome(*key, "PASS"))
 
-        def known(self, tier, scenario):
-            return found.old.get(named((tier, scenario.name)))
+        def known(self, tier, scenario, late=False):
+            key = named((tier, scenario.name))
+            waited = found.late.get(key) if late and key in found.asked_old else None
+            return found.old.get(key, waited)
 
     def open_triple(omni, ascend, vllm):
         return Triple(omni, tree(ascend), tree("pypi:vllm==0.23.0", "vllm"))
@@ -695,6 +698,19 @@ def test_what_is_late_in_the_rest_is_held_against_the_old_pair(machine, upgrade,
     pending = run("--rest")[1]["pending"]
     said = f" (the old pair is INCONCLUSIVE: {old.why})" if asked else ""
     assert pending == [f"graph talker: INCONCLUSIVE, {why}{said}"]
+
+
+def test_what_neither_pair_ends_in_time_is_not_tried_again_behind(machine, upgrade, run):
+    run()
+    why = "was not answered: timed out"
+    machine.undecided = {"graph talker": why}
+    machine.late = {"graph talker": Outcome("graph", "talker", "INCONCLUSIVE", "timed out there")}
+    first = run("--rest")[1]["pending"]
+    assert run("--rest")[1]["pending"] == first
+    assert (machine.played.count("graph talker"), machine.asked_old.count("graph talker")) == (1, 1)
+    machine.late["graph talker"] = Outcome("graph", "talker", "INCONCLUSIVE", "no reference there")
+    run("--rest")
+    assert machine.played.count("graph talker") == 2
 
 
 def test_what_is_needed_is_evidence_before_the_rest_runs(machine, upgrade, run, monkeypatch):

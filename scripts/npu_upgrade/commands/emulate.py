@@ -424,7 +424,7 @@ class _Playing:
             self._asked.triple,
             wanted,
             self._asked.out / folder,
-            reuse=lambda outcome: passed(outcome) or self._lags(outcome),
+            reuse=lambda one: passed(one) or self._lags(one) or bool(after and self._is_late_in_both(one)),
             go_on=go_on,
             failed=failed,
             check=job.check if job else lambda: None,
@@ -468,6 +468,17 @@ class _Playing:
         if Compared(outcome, old).state == FAIL:
             return False
         self._olds[key] = old
+        return True
+
+    def _is_late_in_both(self, outcome: Outcome) -> bool:
+        """Whether neither pair ended in time before: behind what is waited for, it is not tried once more."""
+        known = self._by_name.get((outcome.tier, outcome.scenario))
+        if not outcome.is_late or not self._before or known is None:
+            return False
+        old = self._before.known(outcome.tier, known, late=True)
+        if old is None or not old.is_late:
+            return False
+        self._olds[outcome.tier, outcome.scenario] = old
         return True
 
     def _fails_newly(self, outcome: Outcome) -> bool:

@@ -234,12 +234,13 @@ class Before:
     def _released(self) -> ReleasedPair | None:
         return kept.of_release(self.triple)
 
-    def known(self, tier: str, scenario: Any) -> Outcome | None:
-        """The outcome of a run, as far as it is known without running."""
+    def known(self, tier: str, scenario: Any, *, late: bool = False) -> Outcome | None:
+        """The outcome of a run that is known without running; ``late``: also that none came in time."""
         with contextlib.suppress(UpgradeError):
             if found := kept.released_outcome(self._released, tier, scenario):
                 return found
-            found = held(self.triple, [(tier, scenario)] if scenario else [], settled)
+            wanted = [(tier, scenario)] if scenario else []
+            found = held(self.triple, wanted, lambda one: settled(one) or (late and one.is_late))
             return next((ran.outcome for ran in found.values()), None)
         return None
 
