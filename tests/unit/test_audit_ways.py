@@ -24,6 +24,18 @@ class Attention:
     def forward_npu(self, mask):
         return shaped(mask, {given})
 """
+THROUGH = """
+
+class Attention:
+    def run(self, mask, mode="wide"):
+        return shaped(mask, mode=mode)
+
+    def forward_cuda(self, mask):
+        return self.run(mask, mode="wide")
+
+    def forward_npu(self, mask):
+        return self.run(mask, {given})
+"""
 
 
 @pytest.mark.parametrize(
@@ -39,6 +51,14 @@ class Attention:
 def test_a_value_that_no_call_gives(tmp_path: Path, given: str, told: list[tuple[str, str, str]]) -> None:
     world = make_world(tmp_path, {MASKS: SHAPING.replace("{given}", given)})
     assert seen(world, "ways") == told
+
+
+@pytest.mark.parametrize(("given", "told"), [('"full"', []), ('"wide"', ["run"])])
+def test_a_value_that_is_handed_on(tmp_path: Path, given: str, told: list[str]) -> None:
+    text = SHAPING.partition("\n\nclass")[0] + THROUGH.replace("{given}", given)
+    other = "from vllm_omni.attention.masks import shaped\n\nshaped(1, 'full')\nshaped(1, 'wide')\n"
+    world = make_world(tmp_path, {MASKS: text, "vllm_omni/attention/others.py": other})
+    assert [owner for _, owner, _ in seen(world, "ways")] == told
 
 
 INSTALLER = """

@@ -10,7 +10,7 @@ from npu_upgrade.audit.overrides import audited_scopes, device_files
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, is_spread, landing, named_of, signature
-from npu_upgrade.code.walk import string, walk
+from npu_upgrade.code.walk import last_name, string, walk
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.places import calls_of
 from npu_upgrade.program.program import File
@@ -31,7 +31,7 @@ def check(world: World) -> Iterator[Finding]:
 
 def _values(node: Function, file: File, world: World) -> Iterator[Finding]:
     """Strings that a function compares a parameter with, and that neither a call nor the default gives."""
-    told = _told_apart(node)
+    told = _told_apart(node) | _handed_on(node, file)
     calls = calls_of(world.program, _package_of(file), node.name) if told else []
     if len(calls) < _FEWEST or any(map(is_spread, calls)):
         return
@@ -51,10 +51,22 @@ def _told_apart(node: Function) -> dict[str, dict[str, ast.Compare]]:
     """The strings that each parameter is compared with."""
     names = {arg.arg for arg in named_of(node.args)}
     found: dict[str, dict[str, ast.Compare]] = {}
-    for one in walk(node):
-        if isinstance(one, ast.Compare) and isinstance(one.left, ast.Name) and one.left.id in names:
-            if isinstance(one.ops[0], ast.Eq) and (value := string(one.comparators[0])):
-                found.setdefault(one.left.id, {}).setdefault(value, one)
+    for one in (one for one in walk(node) if isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.Eq)):
+        name = one.left.id if isinstance(one.left, ast.Name) else ""
+        if name in names and (value := string(one.comparators[0])):
+            found.setdefault(name, {}).setdefault(value, one)
+    return found
+
+
+def _handed_on(node: Function, file: File) -> dict[str, dict[str, ast.Compare]]:
+    """The strings that a function of the same file compares with what a parameter hands on to it."""
+    names, found = {arg.arg for arg in named_of(node.args)}, {}
+    for call in (one for one in walk(node) if isinstance(one, ast.Call)):
+        callee = file.functions.get(last_name(call.func))
+        told = _told_apart(callee.node) if callee and callee.node is not node else {}
+        for arg, value in landing(call, callee.node, bound=False) if callee and told else ():
+            if isinstance(value, ast.Name) and value.id in names and arg.arg in told:
+                found[value.id] = told[arg.arg]
     return found
 
 
