@@ -177,8 +177,12 @@ def test_a_guard_around_a_call_that_both_make(tmp_path):
 
 
 def test_the_same_guard_is_no_finding(tmp_path):
-    npu = "def step(self, out):\n    return None if self.is_pooler else self._extract(out)\n"
-    assert told(runners(tmp_path, gpu_base=EXTRACT, gpu=GUARDED, npu=npu), "parity-conditions") == []
+    for number, text in enumerate(
+        ("None if self.is_pooler else self._extract(out)", "not self.is_pooler and self._extract(out)")
+    ):
+        npu = f"def step(self, out):\n    return {text}\n"
+        world = runners(tmp_path / str(number), gpu_base=EXTRACT, gpu=GUARDED, npu=npu)
+        assert told(world, "parity-conditions") == []
 
 
 def test_a_check_that_only_the_gpu_side_makes(tmp_path):
@@ -420,6 +424,7 @@ def test_a_step_of_a_local_object_that_the_npu_side_does_not_take(tmp_path, wait
         ("return self.signed(EMPTY)", []),
         ("self.signed(EMPTY)\n    return EMPTY", []),
         ("return rows", []),
+        ("EMPTY = self.signed(rows)\n    return EMPTY", []),
     ],
 )
 def test_what_only_the_npu_side_returns_as_it_is(tmp_path, body, missing):

@@ -37,11 +37,11 @@ from npu_upgrade.gates.emulation import costs as step_costs
 from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenarios, without_graphs
 from npu_upgrade.gates.emulation.changed import Coverage, coverage
 from npu_upgrade.gates.emulation.choice import Choice, choose
-from npu_upgrade.gates.emulation.compare import Compared, as_text, by_costs, not_shown, tiers, verdict
+from npu_upgrade.gates.emulation.compare import LAG, Compared, as_text, by_costs, not_shown, tiers, verdict
 from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted, held, passed
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
-from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, PASS, Outcome
+from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.behind import give_way, go_behind, is_behind
 from npu_upgrade.ground.command import Command, current
@@ -625,9 +625,11 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
     """What is decided on: what failed or could not be judged, and what is still to run."""
     names = ("baseline", "problems", "pending", "changed_and_never_seen", "hardware_or_review_only")
     odd = [run for run in data["runs"] if run["state"] != PASS]
+    odd.sort(key=lambda run: (run["state"] in (LAG, ABSENT), run["state"] != FAIL))
     shown = ("tier", "scenario", "state", "why", "where", "log")
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
     counted = {name: len(data[name]) for name in names[2:]}
+    counted |= {"not_passed_more": len(odd) - _MOST} if odd[_MOST:] else {}
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}
     return said | counted | {"not_passed": found} | ({"costs": steps} if steps else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,7 +48,10 @@ def text_of(node: Function) -> str:
 
 
 def guards(function: Function, node: ast.AST) -> list[str]:
-    """The parts of the conditions that a node of a function stands under, their ``else`` included."""
+    """The parts of the conditions that a node of a function stands under, their ``else`` included.
+
+    So do the operands before it of an ``and`` or ``or``.
+    """
     parents = _parents(function)
     found: list[str] = []
     below = node
@@ -55,6 +59,9 @@ def guards(function: Function, node: ast.AST) -> list[str]:
         above = parents[id(below)]
         if isinstance(above, (ast.If, ast.IfExp)) and below is not above.test:
             found += _parts(above.test)
+        elif isinstance(above, ast.BoolOp):
+            before = itertools.takewhile(lambda value: value is not below, above.values)
+            found += [part for value in before for part in _parts(value)]
         below = above
     return found
 

@@ -64,13 +64,14 @@ def _of_locals(both: Both) -> Iterator[Finding]:
 def _of_returns(both: Both) -> Iterator[Finding]:
     """What the NPU method returns as it is, and the GPU method only through a call of its own."""
     ours, theirs = _returned(both.npu.node), _returned(both.gpu.node)
+    made = _locals(both.npu.node)  # what is returned then may have been through it already
     for text, node in ours.items() if both.npu.name == both.gpu.name else ():
         calls = [
             one for one in theirs.values() if isinstance(one, ast.Call) and text in map(unparse, one.args)
         ]
         through = unparse(calls[0].func) if calls and text not in theirs else ""
         done = through and any(text in map(unparse, one.args) for one in _calls(both.npu.node, through))
-        if through and not done and isinstance(node, (ast.Name, ast.Attribute)):
+        if through and not done and text not in made and isinstance(node, (ast.Name, ast.Attribute)):
             yield Finding(
                 kind="not called",
                 owner=both.npu.owner.name,
