@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,8 +59,8 @@ def guards(function: Function, node: ast.AST) -> list[str]:
         if isinstance(above, (ast.If, ast.IfExp)) and below is not above.test:
             found += _parts(above.test)
         elif isinstance(above, ast.BoolOp):
-            before = itertools.takewhile(lambda value: value is not below, above.values)
-            found += [part for value in before for part in _parts(value)]
+            place = next(number for number, value in enumerate(above.values) if value is below)
+            found += [part for value in above.values[:place] for part in _parts(value)]
         below = above
     return found
 
