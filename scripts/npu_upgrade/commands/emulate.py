@@ -66,7 +66,7 @@ _KEPT_RUNS = 10
 _AUTO = ["needed"]
 _MOST = 6
 _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
-_TOLD_AGAIN = 15  # looks between two lines of progress
+_TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
 _PROGRESS = "progress.log"  # of a run in the background
 _TOLD = "emulate.told"
 
@@ -192,7 +192,8 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
         if looks % _TOLD_AGAIN == 0:
             waited = f" ({looks * _LOOK_AGAIN} s)" if looks else ", until it has shown what the change needs"
             said, line = line, _newest_line(gate.job)
-            say(f"waiting for another run of this job{waited}{line if line != said else ''}")
+            if line != said or looks % (_AT_LEAST * _TOLD_AGAIN) == 0:
+                say(f"waiting for another run of this job{waited}{line if line != said else ''}")
         looks += 1
         sleep(_LOOK_AGAIN)
 
