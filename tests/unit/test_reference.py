@@ -453,9 +453,18 @@ def test_without_a_reference_it_is_said_why(launch: Launch, why: str) -> None:
     assert held.outcome.why.startswith(why)
 
 
-@pytest.mark.parametrize(("repeats", "equal"), [(True, True), (True, False), (False, True)])
-def test_one_token_over_and_over_is_no_failure_where_an_equal_reference_says_it_too(
-    tmp_path: Path, repeats: bool, equal: bool
+@pytest.mark.parametrize(
+    ("fault", "repeats", "equal", "state"),
+    [
+        ("one-token", True, True, "PASS"),
+        ("one-token", True, False, "FAIL"),
+        ("one-token", False, True, "FAIL"),
+        ("empty", False, True, "PASS"),  # its tokens are those of the reference, and have no text
+        ("empty", False, False, "FAIL"),
+    ],
+)
+def test_an_odd_answer_is_no_failure_where_an_equal_reference_says_it_too(
+    tmp_path: Path, fault: str, repeats: bool, equal: bool, state: str
 ) -> None:
     one = prompt(1)
     if repeats:
@@ -466,13 +475,13 @@ def test_one_token_over_and_over_is_no_failure_where_an_equal_reference_says_it_
         return [passed("reference") if equal else failed("reference", "differs")]
 
     held.compare = compare  # type: ignore[method-assign]
-    served = serving_kit.serve(tmp_path, "one-token", compare=compare, repeats=held.repeats)
+    served = serving_kit.serve(tmp_path, fault, compare=compare, as_there=held.as_there)
     found = serving_kit.states(served)
-    state = "PASS" if repeats and equal else "FAIL"
     assert found["generation"] == state
     whys = [one.why for one in served.checks if one.name in ("generation", "chat")]
-    assert all("one token over and over" in why for why in whys)
-    assert (served.verdict is Verdict.PASS) == (state == "PASS")
+    said = {"one-token": "one token over and over", "empty": "the answer is empty"}[fault]
+    assert all(said in why for why in whys)
+    assert (served.verdict is Verdict.FAIL) == (state == "FAIL")
 
 
 @pytest.mark.parametrize(("weights", "times"), [("real", 1), ("dummy", 0)])

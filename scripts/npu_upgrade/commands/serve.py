@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> Result:
     session = asked(args)
     with scratch(session.store) as folder:
         held = find(session.launch, args.reference, session.like)
-        options = replace(session.options, compare=held.compare, repeats=held.repeats)
+        options = replace(session.options, compare=held.compare, as_there=held.as_there)
         served = judge(session.launch, session.device, options, folder / "server.log")
         numbers = held.outcome  # what a ladder says of its own servers is another thing
         servers = Servers(session.launch, session.device, options, folder, called="ladder")

@@ -171,7 +171,7 @@ def asked(args: argparse.Namespace) -> Session:
         overlay=args.keep_pythonpath or args.emulated,
     )
     options = replace(options, tokens=EMULATED_TOKENS) if args.emulated else options
-    options = replace(options, repeats=lambda *server: find(launch, None, like).repeats(*server))
+    options = replace(options, as_there=lambda *asked: find(launch, None, like).as_there(*asked))
     session = prepare(launch, options, store, emulated=args.emulated, expected=expected)
     clear_leftovers()
     return replace(session, like=like)

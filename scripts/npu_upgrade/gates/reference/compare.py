@@ -91,10 +91,10 @@ class Held:
     reference: Reference | None = None
     file: Path | None = None
 
-    def repeats(self, client: Client, name: str, resolved: Mapping[str, Any]) -> bool:
-        """Whether the reference says one token over and over of a prompt, and the server equals it."""
+    def as_there(self, client: Client, name: str, resolved: Mapping[str, Any], repeated: bool) -> bool:
+        """Whether the server equals the reference, which says (``repeated``) one token over and over, too."""
         prompts = self.reference.prompts if self.reference else ()
-        alike = any(is_repeated(one.tokens) for one in prompts)
+        alike = any(is_repeated(one.tokens) for one in prompts) if repeated else bool(prompts)
         return alike and self.compare(client, name, resolved)[0].state == PASS
 
     def compare(self, client: Client, name: str, resolved: Mapping[str, Any]) -> list[Check]:

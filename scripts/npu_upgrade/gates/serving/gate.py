@@ -54,7 +54,8 @@ class Options:
     ``images``: whether the model takes pictures; None: when the server says it is multimodal.
     ``requests`` are those of the gate file; ``extra`` asks more, for instance many requests at once;
     ``compare`` holds real weights against a reference, and is told what the server resolved;
-    ``repeats``, asked when an answer is one token over and over, tells whether it equals one with such.
+    ``as_there``, asked when an answer is empty or one token over and over (True), tells whether the server
+    equals one, with such answers.
     """
 
     generations: int = 3
@@ -69,7 +70,7 @@ class Options:
     requests: Sequence[Request] = ()
     extra: Sequence[Extra] = ()
     compare: Compare | None = None
-    repeats: Callable[[Client, str, Mapping[str, Any]], bool] | None = None
+    as_there: Callable[[Client, str, Mapping[str, Any], bool], bool] | None = None
 
 
 @dataclass
@@ -203,6 +204,7 @@ def _ask_all(server: Server, observer: Observer, options: Options, served: Serve
         return
     served.ready_seconds = round(time.monotonic() - began, 1)
     say(f"up after {served.ready_seconds:.0f} s; asking it")
+    asks = options.as_there
     asking = smoke.Asking(
         client,
         server.name,
@@ -212,7 +214,7 @@ def _ask_all(server: Server, observer: Observer, options: Options, served: Serve
         options.tokens,
         launch.omni,
         _UNSTEADY if served.device.kind == devices.NPU else "",
-        cache(lambda: bool(options.repeats and options.repeats(client, server.name, served.resolved))),
+        cache(lambda repeated: bool(asks and asks(client, server.name, served.resolved, repeated))),
     )
     served.metrics["before"] = client.metrics()
     served.observed = observer.wait(server.group, served.device, lambda told: bool(told.config))

@@ -58,6 +58,7 @@ _NO_TEMPLATE = ("chat template",)
 _NO_IMAGES = ("At most 0 image", "is not a multimodal model")
 _SHOWN = 200  # characters of an answer
 _ONE_TOKEN = "the answer is one token over and over"
+_EMPTY = "the answer is empty"
 _AS_THERE = "as the reference has it, which this server equals"
 
 
@@ -66,8 +67,8 @@ class Asking:
     """How a server is asked: which weights it has, how often and how long it generates.
 
     ``omni``: stages answer chats only; a completion gets what the last stage has for one, which is nothing.
-    ``unsteady``: why the same request may get two answers of this device, and what tells. ``repeats``:
-    whether the server equals a reference that says one token over and over, too.
+    ``unsteady``: why the same request may get two answers of this device, and what tells. ``as_there``:
+    whether the server equals a reference, and with True one that says one token over and over, too.
     """
 
     client: Client
@@ -78,7 +79,7 @@ class Asking:
     tokens: int = 16
     omni: bool = False
     unsteady: str = ""
-    repeats: Callable[[], bool] = bool
+    as_there: Callable[[bool], bool] = lambda repeated: False
 
     @property
     def completing(self) -> bool:
@@ -99,8 +100,9 @@ class Asking:
     def judge(self, name: str, exchange: Exchange, prompt: str) -> Check:
         """One answer by itself; one token over and over is none of the server's faults where it has to be."""
         check = judge(name, exchange, self.real, prompt, self.detokenize)
-        if check.state == FAIL and check.why == _ONE_TOKEN and self.repeats():
-            return passed(name, prompt, check.answer, f"{_ONE_TOKEN}, {_AS_THERE}")
+        odd = check.state == FAIL and check.why.startswith((_ONE_TOKEN, _EMPTY))
+        if odd and self.as_there(check.why == _ONE_TOKEN):
+            return passed(name, prompt, check.answer, f"{check.why}, {_AS_THERE}")
         return check
 
     def detokenize(self, ids: Sequence[int]) -> str:
@@ -126,7 +128,7 @@ def generations(asking: Asking) -> list[Check]:
         if exchange.status != 200:
             break
         answers.append(read(exchange))
-    return found + ([_variety(answers, asking.repeats())] if asking.real and len(answers) > 1 else [])
+    return found + ([_variety(answers, asking.as_there(True))] if asking.real and len(answers) > 1 else [])
 
 
 def _variety(answers: Sequence[Answer | None], repeats: bool) -> Check:
@@ -203,7 +205,7 @@ def judge(
         # a server holds the bytes of a character back until it is whole, which random bytes never are
         held_back = set(detokenize(answer.ids)) == {"\ufffd"}
         if not held_back:
-            return failed(name, f"the answer is empty ({answer.tokens} tokens were counted)", prompt)
+            return failed(name, f"{_EMPTY} ({answer.tokens} tokens were counted)", prompt)
     if is_one_token(answer):
         return failed(name, _ONE_TOKEN, prompt, shown)
     if answer.finish not in FINISHED:
