@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from audit_kit import ASCEND, BASE, make_world, seen
@@ -150,8 +151,14 @@ def test_a_parameter_that_an_override_takes_and_does_not_hand_on(
                 {body}
     """
     ascend = "class NPUModelRunner:\n    def lift(self, load, wind=None):\n        return load, wind\n"
-    world = make_world(tmp_path, {BASE: runner, ASCEND: ascend})
-    assert [subject for _, _, subject in seen(world, "delegations")] == found
+    special = "vllm_ascend/special.py"
+    line = "from vllm_ascend.worker.model_runner_v1 import NPUModelRunner\n"
+    heir = f"{line}\n\nclass Small(NPUModelRunner):\n    pass\n"
+    either = "if small():\n    from vllm_ascend.special import Small as NPUModelRunner\nelse:\n    " + line
+    for number, head in enumerate((line, either)):  # an heir in its place is called alike
+        text = dedent(runner).replace(line, head)
+        world = make_world(tmp_path / str(number), {BASE: text, ASCEND: ascend, special: heir})
+        assert [subject for _, _, subject in seen(world, "delegations")] == found
 
 
 JOINT = """

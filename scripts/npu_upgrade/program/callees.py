@@ -248,9 +248,16 @@ class Symbols:
             return self._local_import([absolute(item, scope.file.path) for item in items], text)
         key = (id(scope.file), text)
         if key not in self._names:
-            several = len(scope.file.imports.get(first, [])) > 1
-            self._names[key] = UNKNOWN if several else self._in_file(scope.file, text)
+            self._names[key] = self._in_file(scope.file, text) if self._is_one(scope.file, first) else UNKNOWN
         return self._names[key]
+
+    def _is_one(self, file: File, name: str) -> bool:
+        """Whether a name is imported from one place, or as a class or its heirs: the class is meant then."""
+        items = file.imports.get(name, [])
+        found = [self.program.imported(item) for item in items] if len(items) > 1 else []
+        kinds = [symbol for symbol in found if isinstance(symbol, ClassSymbol)]
+        meant = file.resolve(name) if found and len(kinds) == len(found) else UNKNOWN
+        return not found or (isinstance(meant, ClassSymbol) and all(meant in cls.mro for cls in kinds))
 
     def _local_import(self, items: Iterable[Import], text: str) -> Symbol | None:
         found = [self.program.imported(item) for item in items]

@@ -46,10 +46,10 @@ def text_of(node: Function) -> str:
     return unparse(node)
 
 
-def guards(function: Function, node: ast.AST) -> list[str]:
+def guards(function: Function, node: ast.AST, *, operands: bool = False) -> list[str]:
     """The parts of the conditions that a node of a function stands under, their ``else`` included.
 
-    So do the operands before it of an ``and`` or ``or``.
+    ``operands``: also those before it of an ``and`` or ``or``.
     """
     parents = _parents(function)
     found: list[str] = []
@@ -58,7 +58,7 @@ def guards(function: Function, node: ast.AST) -> list[str]:
         above = parents[id(below)]
         if isinstance(above, (ast.If, ast.IfExp)) and below is not above.test:
             found += _parts(above.test)
-        elif isinstance(above, ast.BoolOp):
+        elif operands and isinstance(above, ast.BoolOp):
             place = next(number for number, value in enumerate(above.values) if value is below)
             found += [part for value in above.values[:place] for part in _parts(value)]
         below = above

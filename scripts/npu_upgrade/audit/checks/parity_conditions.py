@@ -120,7 +120,7 @@ class _Sides:
             other = self._call_on_npu(fact)
             if other is None:
                 continue
-            there = set(guards(self.both.npu.node, other.node))
+            there = set(guards(self.both.npu.node, other.node, operands=True))
             parts = dict.fromkeys(guards(self.both.gpu.node, fact.node))
             plain = {_plain(part) for part in there} | seen
             missing = [part for part in parts if _plain(part) not in plain and self._counts(part, "")]

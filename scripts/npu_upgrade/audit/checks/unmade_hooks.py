@@ -49,7 +49,7 @@ def _of_devices(world: World) -> Iterator[Finding]:
             continue
         for base in file.classes.values():
             for name, node in _announced(base).items():
-                heirs_ = list(_making(base, program)) if name.endswith(end) else []
+                heirs_ = _forming(base, name, program) if name.endswith(end) else []
                 for heir in heirs_:
                     beside = [one for one in heirs_ if one.file is heir.file and one is not heir]
                     all_have = beside and all(_makes(one, name, base) for one in beside)
@@ -149,6 +149,13 @@ def _set_on(cls: ClassSymbol) -> set[str]:
 
 def _making(base: ClassSymbol, program: Program) -> list[ClassSymbol]:
     return [cls for cls in heirs(base, program) if not _is_empty(cls)]
+
+
+def _forming(base: ClassSymbol, name: str, program: Program) -> list[ClassSymbol]:
+    """The heirs that have several forms of a method: one with a single form may be for that device only."""
+    stem = f"{name.rpartition('_')[0]}_"
+    found = heirs(base, program)
+    return [cls for cls in found if sum(own.startswith(stem) for own in cls.methods) >= _FEWEST]
 
 
 def _is_empty(cls: ClassSymbol) -> bool:
