@@ -50,8 +50,9 @@ def claims(workspace: Workspace, task: Task) -> Score:
             false.append(sentence)
         elif _PASSED.search(sentence):
             said = [gate for gate, word in _GATES.items() if re.search(word, sentence, re.IGNORECASE)]
-            if named.intersection(said):  # the record that it names is one of what it says
-                continue
+            words = (gate for gate in named if gate)
+            if named.intersection(said) or any(re.search(rf"\b{gate}\b", sentence) for gate in words):
+                continue  # the record that it names is one of what it says
             if _EMULATED.search(sentence):  # its tiers have names of gates
                 said = ["emulate"]
                 counts = [int(number) for number in _COUNTED.findall(sentence)]

@@ -119,6 +119,18 @@ def test_a_long_result_is_shown_in_brief_with_its_file(command, capsys, tmp_path
     assert json.loads(capsys.readouterr().out)["items"] == data["items"]
 
 
+def test_models_that_are_walked_at_the_same_time_have_a_file_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(workspace_root(tmp_path))
+    work = cli.workspace_of(["tiny"])
+    (work / "adapt" / "Tiny-8B").mkdir(parents=True)
+    result = Result(Verdict.PASS, "one", {"items": [1]}, brief={"items": 1})
+    names = [
+        Path(cli._shown(result, None, ["tiny", *more])["whole_result"]).name
+        for more in ([], ["./models/Tiny-8B"], ["./models/Other"])
+    ]
+    assert names == ["tiny.json", "tiny-Tiny-8B.json", "tiny.json"]
+
+
 def test_what_a_command_shows_in_brief_replaces_its_data(command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(workspace_root(tmp_path))
     result = Result(Verdict.PASS, "three", {"items": [1, 2, 3]}, brief={"items": 3})

@@ -230,13 +230,18 @@ def test_a_claim_needs_its_record(world: World, said: str, true: bool) -> None:
         ("Served and verified on NPU (record aaaaaaaaaaaa).", False),
         ("import, serve and pipelines PASS.", False),  # tiers of a run that is not there
         ("`emulate` PASS (record bbbbbbbbbbbb).", False),
+        ("emulated dry-run: features PASS (record cccccccccccc): 3 verified.", True),
+        ("emulated dry-run: features PASS (record aaaaaaaaaaaa): 3 verified.", False),
     ],
 )
 def test_a_record_bears_out_its_own_gate_alone(
     world: World, monkeypatch: pytest.MonkeyPatch, said: str, true: bool
 ) -> None:
-    record = SimpleNamespace(id="a" * 64, gate="serve", verdict="PASS", data={})
-    monkeypatch.setattr(answer, "_records", lambda workspace: [record])
+    gates = {"a": "serve", "c": "features"}
+    records = [
+        SimpleNamespace(id=one * 64, gate=gate, verdict="PASS", data={}) for one, gate in gates.items()
+    ]
+    monkeypatch.setattr(answer, "_records", lambda workspace: records)
     monkeypatch.setattr(Workspace, "words", said)
     assert answer.claims(Workspace(world.omni), TASKS["what-breaks"]).value == (1.0 if true else 0.0)
 

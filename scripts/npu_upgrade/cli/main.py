@@ -193,6 +193,9 @@ def _shown(result: Result, output: Path | None, argv: Sequence[str]) -> dict[str
     brief = result.brief if result.brief is not None else _first_of_each(result.data)
     place = workspace_of(argv)
     folder, name = place or cache_root(), "" if place else f"-{sha256(text)[:16]}"
+    model = Path(argv[1]).name if argv[1:] else ""
+    if model and (folder / "adapt" / model).is_dir():  # several are walked at the same time
+        name = f"-{model}"
     path = folder / "results" / f"{argv[0]}{name}.json"
     try:
         write_atomic(path, called_here(text))
