@@ -190,7 +190,9 @@ if "--enable-expert-parallel" in more:
     print("(Worker_TP0_EP0 pid=7) INFO 11-22 03:04:05 [x.py:9] one of two ranks", flush=True)
 while fault == "flood":
     print("x" * 100_000)
-while fault == "busy":
+if fault == "dying":
+    print("(EngineCore pid=1) ERROR [core.py:1366] EngineCore failed to start.", flush=True)
+while fault in ("busy", "dying"):
     pass
 if fault == "hang":
     time.sleep(600)

@@ -124,6 +124,13 @@ def test_a_server_that_stands_still_while_it_loads(tmp_path: Path) -> None:
     assert "stands still in phase load" in served.summary
 
 
+def test_an_engine_that_failed_and_goes_on_working_is_not_waited_for(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("npu_upgrade.gates.serving.watch._DIES", 1.0)
+    served = kit.serve(tmp_path, "dying", still=20.0)
+    assert served.verdict is Verdict.FAIL
+    assert "its engine failed, and 1 s later the server has not ended" in served.summary
+
+
 def test_weights_that_come_slowly_from_a_far_disk_are_no_standstill(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("npu_upgrade.gates.serving.watch._SAMPLE", 0.5)
     served = kit.serve(tmp_path, "far-disk", "dummy", still=2.0, quiet=0.2)

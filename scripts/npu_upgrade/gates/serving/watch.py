@@ -85,6 +85,8 @@ _MARKS = {
     "compile": (b"torch.compile t", b"Compiling a graph", b"Dynamo bytecode", b"for the compilation"),
     "capture": (b"Capturing", b"Starting to capture"),
 }
+_DYING = (b"EngineCore failed to start", b"EngineCore encountered a fatal error")
+_DIES = 30.0  # seconds in which a server ends whose engine said so
 _BUSY = 0.05  # cores in use that count as work; what waits for another process polls with less
 _READS = 1 << 20  # bytes a second that count as work: weights come slowly from a far disk, with an idle CPU
 _SAMPLE = 5.0  # seconds between two looks at the work
@@ -104,12 +106,16 @@ class Watch:
     _sampled: float = field(default_factory=time.monotonic)
     _read: int = 0
     _worked: float = 0.0
+    _dying: float | None = None
 
     def look(self) -> Check | None:
         """A hang is a failure; one that works on past its budget is not judged."""
         now = time.monotonic()
         if self._grew() | self._works(now):
             self._moved = now
+        if self._dying and now - self._dying > _DIES:
+            # its threads may go on, which looks like work
+            return failed("start", f"its engine failed, and {_DIES:.0f} s later the server has not ended")
         if now - self._moved > self.still:
             why = f"it stands still in phase {self.phase}: no log and no work for {self.still:.0f} s"
             return failed("start", why)
@@ -132,6 +138,8 @@ class Watch:
             stream.seek(self._read)
             fresh = stream.read(16 << 20)
         self._read += len(fresh)
+        if self._dying is None and any(mark in fresh for mark in _DYING):
+            self._dying = time.monotonic()
         order = list(BUDGETS)
         for phase, marks in _MARKS.items():
             if order.index(phase) > order.index(self.phase) and any(mark in fresh for mark in marks):
