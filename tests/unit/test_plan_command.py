@@ -55,9 +55,11 @@ def test_plan_fails_while_conflicts_are_left_and_passes_after(world: World) -> N
 def test_a_merged_method_is_shown_beside_the_targets(world: World) -> None:
     merge(world, "--out", "out")
     path = world.workspace / "out" / BASE
-    resolve(path, ANSWER)
     methods = json.loads((open_job(world.workspace).folder / "methods.json").read_text())["methods"]
     name = methods[0]["name"]
+    code, data, _ = upgrade("plan", "--diff", name)
+    assert (code, "conflict markers" in data["expected"]) == (2, True)
+    resolve(path, ANSWER)
     code, data, _ = upgrade("plan", "--diff", name)
     assert (code, list(data["diff"])) == (0, [name])
     assert "+    self.record(stats.of(logits.cpu()))" in data["diff"][name]

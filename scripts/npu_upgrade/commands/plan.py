@@ -87,7 +87,15 @@ def _diff(job: Job, name: str) -> Result:
         )
     found: dict[str, str] = {}
     for one in chosen:
-        unit = parse_module((job.root / one["path"]).read_text("utf-8")).units.get(one["name"])
+        path = job.root / one["path"]
+        try:
+            unit = parse_module(path.read_text("utf-8")).units.get(one["name"])
+        except (OSError, SyntaxError) as error:
+            raise BadInput(
+                f"{path} cannot be read as Python: {error}",
+                expected="a merged file without conflict markers",
+                try_="upgrade.py next: answer its conflicts first",
+            ) from error
         target, ours = map(_plain, (one["theirs"], unit.source if unit else ""))
         diff = difflib.unified_diff(target, ours, "target", f"{one['path']}: {one['name']}", n=1, lineterm="")
         found[one["name"]] = "\n".join(diff)
