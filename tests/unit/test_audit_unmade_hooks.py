@@ -131,13 +131,15 @@ class ForCudaOnly(Op):
 """
 
 
+@pytest.mark.parametrize("other", ["forward_native", "helper"])  # with a form for another device or none
 @pytest.mark.parametrize(("name", "told"), [("forward_npu", []), ("forward_oot", [("unmade", "Norm")])])
 def test_the_form_for_the_device_that_a_class_had_is_missed(
-    tmp_path: Path, name: str, told: list[tuple[str, str]]
+    tmp_path: Path, name: str, told: list[tuple[str, str]], other: str
 ) -> None:
     path = "vllm_omni/layers/norm.py"
-    old = make_world(tmp_path / "old", {path: OPS.replace("{norm}", "forward_npu")})
-    world = make_world(tmp_path / "new", {path: OPS.replace("{norm}", name)}, old=old)
+    text = OPS.replace("forward_native", other)
+    old = make_world(tmp_path / "old", {path: text.replace("{norm}", "forward_npu")})
+    world = make_world(tmp_path / "new", {path: text.replace("{norm}", name)}, old=old)
     assert [(kind, owner) for kind, owner, _ in seen(world, "unmade-hooks")] == told
     assert seen(make_world(tmp_path / "alone", {path: OPS.replace("{norm}", name)}), "unmade-hooks") == []
 

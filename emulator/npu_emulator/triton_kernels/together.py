@@ -253,9 +253,7 @@ def _load(pointers, mask, other, *_):
     found = interpreter._get_np_dtype(kind)
     instead = other or interpreter.TensorHandle(np.zeros(1, found), kind)
     some = _some(mask)
-    given = (
-        [pointers, mask, instead] if some is None else [_only(one, some) for one in (pointers, mask, instead)]
-    )
+    given = (_only(one, some) for one in (pointers, mask, instead))
     read = interpreter._interpreter.load(*_across(*given), found)
     if some is None:
         return Lanes(read, kind)
@@ -272,8 +270,7 @@ def _load_all(pointers, *_):
 
 def _store(pointers, value, mask, *_):
     some = _some(mask)
-    given = (pointers, value, mask) if some is None else (_only(one, some) for one in (pointers, value, mask))
-    _Batch.now.store(*_across(*given))
+    _Batch.now.store(*_across(*(_only(one, some) for one in (pointers, value, mask))))
 
 
 def _store_all(pointers, value, *_):
@@ -291,7 +288,7 @@ def _some(mask):
 
 
 def _only(one, some):
-    return Lanes(one.data[some], one.dtype) if isinstance(one, Lanes) else one
+    return one if some is None or not isinstance(one, Lanes) else Lanes(one.data[some], one.dtype)
 
 
 def _splat(kind, value):

@@ -22,7 +22,7 @@ from npu_upgrade.cli.programs import ADAPT, HELP, UPGRADE
 from npu_upgrade.ground.command import Command, called_here, note
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
 from npu_upgrade.ground.files import json_text, sha256, shown_json, write_atomic
-from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.paths import cache_root, models_folder
 from npu_upgrade.ground.verdict import Result
 
 EXIT_CODES = (
@@ -194,7 +194,7 @@ def _shown(result: Result, output: Path | None, argv: Sequence[str]) -> dict[str
     place = workspace_of(argv)
     folder, name = place or cache_root(), "" if place else f"-{sha256(text)[:16]}"
     model = Path(argv[1]).name if argv[1:] else ""
-    if model and (folder / "adapt" / model).is_dir():  # several are walked at the same time
+    if model and place and (models_folder(place.parent) / model).is_dir():  # several are walked at a time
         name = f"-{model}"
     path = folder / "results" / f"{argv[0]}{name}.json"
     try:

@@ -171,20 +171,22 @@ def is_bound(node: Function) -> bool:
     return "staticmethod" not in map(last_name, node.decorator_list)
 
 
+def defaults_of(args: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
+    """The parameters, less ``*args`` and ``**kwargs``, each with its default."""
+    places = places_of(args)
+    defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
+    return [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+
+
 def _parameters(node: Function) -> list[str]:
     """The parameters with their defaults."""
-    args, places = node.args, places_of(node.args)
-    defaults = [None] * (len(places) - len(args.defaults)) + list(args.defaults)
-    pairs = [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
-    found = [arg.arg + (f"={unparse(default)}" if default else "") for arg, default in pairs]
+    args = node.args
+    found = [arg.arg + (f"={unparse(default)}" if default else "") for arg, default in defaults_of(args)]
     return found + [f"{stars}{arg.arg}" for stars, arg in (("*", args.vararg), ("**", args.kwarg)) if arg]
 
 
 def _required(args: ast.arguments) -> list[str]:
-    places = places_of(args)
-    named = zip(args.kwonlyargs, args.kw_defaults, strict=True)
-    required = [arg.arg for arg in places[: len(places) - len(args.defaults)]]
-    return required + [arg.arg for arg, default in named if default is None]
+    return [arg.arg for arg, default in defaults_of(args) if default is None]
 
 
 def _common_places(own: ast.arguments, args: ast.arguments) -> int:

@@ -87,6 +87,11 @@ def bound_once(nodes: Iterable[ast.AST]) -> set[str]:
     return {name for name, count in stored.items() if count == 1}
 
 
+def names_read(node: ast.AST) -> set[str]:
+    """The plain names that a piece of code reads."""
+    return {one.id for one in walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)}
+
+
 def is_super(node: ast.AST | None) -> TypeGuard[ast.Call]:
     """Whether a node is a call of ``super``."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"

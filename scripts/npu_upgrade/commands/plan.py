@@ -19,13 +19,12 @@ from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.files import read_object, rows_of
 from npu_upgrade.ground.tables import shortened, table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.check import Checked, check
 from npu_upgrade.job.job import Job
 from npu_upgrade.merge.plan import counts, method_rows
-from npu_upgrade.report.gather import rows_of
 
 EXAMPLES = """
 --job upgrade-omni-0.22.0-ascend-0.23.0 --workspace ~/work

@@ -97,6 +97,12 @@ def read_object(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def rows_of(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects of a list; the file may be of another version."""
+    rows = value.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
 def write_together(files: dict[Path, str]) -> None:
     """Write several files so that a failure leaves all of them as they were.
 

@@ -20,7 +20,7 @@ from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.runs import RESULT
 from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.command import Command, upgrade
-from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.files import read_object, rows_of
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import ALL, SAFE, Job, naming, ruling
@@ -206,9 +206,7 @@ def port_survey(job: Job) -> dict[str, Any]:
     survey = read_object(job.folder / "port.json")
     needed = {"hunks": {"id", "tier", "path", "unit"}, "refused": {"id"}}
     for name, keys in needed.items() if survey else ():
-        rows = survey.get(name)
-        rows = rows if isinstance(rows, list) else []
-        survey[name] = [row for row in rows if isinstance(row, dict) and keys <= set(row)]
+        survey[name] = [row for row in rows_of(survey, name) if keys <= set(row)]
     return survey
 
 

@@ -254,10 +254,10 @@ class Symbols:
     def _is_one(self, file: File, name: str) -> bool:
         """Whether a name is imported from one place, or as a class or its heirs: the class is meant then."""
         items = file.imports.get(name, [])
-        found = [self.program.imported(item) for item in items] if len(items) > 1 else []
-        kinds = [symbol for symbol in found if isinstance(symbol, ClassSymbol)]
-        meant = file.resolve(name) if found and len(kinds) == len(found) else UNKNOWN
-        return not found or (isinstance(meant, ClassSymbol) and all(meant in cls.mro for cls in kinds))
+        if len(items) < 2:
+            return True
+        meant, found = file.resolve(name), [self.program.imported(item) for item in items]
+        return all(isinstance(one, ClassSymbol) and meant in one.mro for one in found)
 
     def _local_import(self, items: Iterable[Import], text: str) -> Symbol | None:
         found = [self.program.imported(item) for item in items]

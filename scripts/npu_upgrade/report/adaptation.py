@@ -9,11 +9,11 @@ from typing import Any
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.delivery.message import count
 from npu_upgrade.evidence.runs import mapping
-from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.files import read_object, rows_of
 from npu_upgrade.job.adaptation import Adaptation
 from npu_upgrade.job.requirements import gaps
 from npu_upgrade.job.stages import Walk
-from npu_upgrade.report.gather import bounded, rows_of, run_of
+from npu_upgrade.report.gather import bounded, run_of
 from npu_upgrade.report.overview import DRIVER, REVIEWER, Change, Open, Overview, overview
 
 

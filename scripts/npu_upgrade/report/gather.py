@@ -12,7 +12,7 @@ from npu_upgrade.delivery.message import count
 from npu_upgrade.evidence.pins import short_pin
 from npu_upgrade.evidence.store import present_store
 from npu_upgrade.ground.errors import UpgradeError
-from npu_upgrade.ground.files import read_object
+from npu_upgrade.ground.files import read_object, rows_of
 from npu_upgrade.job.ask import LOOK, PORT
 from npu_upgrade.job.conflicts import BY_HAND
 from npu_upgrade.job.job import Job
@@ -187,12 +187,6 @@ def _emulated(job: Job) -> dict[str, Any]:
     emulate = read_object(job.folder / "emulate.json")
     names = ("runs", "hardware_or_review_only")
     return emulate | {name: bounded(rows_of(emulate, name)) for name in names}
-
-
-def rows_of(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The objects of a list; a page can be made of a file that another version wrote."""
-    rows = value.get(name)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _runs(workspace: Path) -> list[dict[str, Any]]:

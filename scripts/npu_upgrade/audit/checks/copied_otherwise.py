@@ -115,9 +115,9 @@ def _resets(ours: Function, theirs: Function, copy: Copy) -> Iterator[Other]:
         was_there = unparse(statement) in copy.origin or unparse(statement) in {s.key for s in copy.base}
         if was_there and name not in mine | stored and f"{name}" in text:
             yield Other("not-reset", name, f"{name} is used", unparse(statement), ours.lineno)
-    kept = [name for name, _ in _done_with(ours)]
+    kept, called = {name for name, _ in _done_with(ours)}, _called(ours)
     for name, statement in _done_with(theirs):
-        if name not in kept and name in _called(ours):
+        if name not in kept and name in called:
             yield Other("not-reset", name, f"{name} is called", unparse(statement), ours.lineno)
 
 
@@ -134,8 +134,10 @@ def _done_with(node: Function) -> Iterator[tuple[str, ast.Assign]]:
     called = _called(node)
     for inner in walk(node):
         target = inner.targets[0] if isinstance(inner, ast.Assign) else None
-        if isinstance(inner, ast.Assign) and isinstance(target, ast.Name) and unparse(inner.value) in EMPTY:
-            yield from [(target.id, inner)] * any(line < inner.lineno for line in called.get(target.id, ()))
+        name = target.id if isinstance(target, ast.Name) else ""
+        after = name in called and isinstance(inner, ast.Assign) and min(called[name]) < inner.lineno
+        if after and unparse(inner.value) in EMPTY:
+            yield name, inner
 
 
 def _called(node: Function) -> dict[str, list[int]]:

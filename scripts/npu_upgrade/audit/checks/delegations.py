@@ -18,7 +18,7 @@ from npu_upgrade.code.signatures import (
     named_of,
     signature,
 )
-from npu_upgrade.code.walk import is_super, last_name, walk
+from npu_upgrade.code.walk import is_super, last_name, names_read
 from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import calls_of
 from npu_upgrade.program.scope import Callee, Scope
@@ -52,7 +52,7 @@ def _to_namesake(call: ast.Call, callee: Callee, scope: Scope, own: Function) ->
     given = _given(call, callee)
     shared = [arg.arg for arg in every_parameter(own.args) if arg.arg in takes and arg.arg != scope.self_name]
     handed = [name for name in shared if isinstance(value := given.get(name), ast.Name) and value.id == name]
-    read = {one.id for one in walk(own) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    read = names_read(own)
     for name in shared:
         fewest = _FEWEST if name in read else 1
         if name not in given and len(handed) >= fewest and len(handed) == len(shared) - 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.finding import Finding, Side, side
 from npu_upgrade.audit.parity.counterparts import Both, both_sides
 from npu_upgrade.audit.parity.gaps import does, fact_text, facts_text, gaps, lacking
 from npu_upgrade.audit.parity.lost import STEP, lost, lost_in
@@ -47,18 +47,10 @@ def _of_locals(both: Both) -> Iterator[Finding]:
     for (name, step), node in theirs.items() if both.npu.name == both.gpu.name else ():
         used = any(isinstance(one, ast.Attribute) and one.attr == step for one in walk(both.npu.node))
         if name in made and not used and not is_device_bound(step):
-            yield Finding(
-                kind="not called",
-                owner=both.npu.owner.name,
-                subject=f"{name}.{step} in {both.gpu.name}",
-                what=f"{both.gpu.qualname} calls {name}.{step}(), and {both.npu.qualname} does not",
-                here=side(both.npu),
-                there=side(both.gpu, node.lineno, unparse(node)),
-                incident="P",
-                why=_WHY,
-                todo="take the step, or waive it with the reason",
-                like=_LIKE,
-            )
+            what = f"{both.gpu.qualname} calls {name}.{step}(), and {both.npu.qualname} does not"
+            there = side(both.gpu, node.lineno, unparse(node))
+            todo = "take the step, or waive it with the reason"
+            yield _not_called(both, f"{name}.{step}", what, side(both.npu), there, todo)
 
 
 def _of_returns(both: Both) -> Iterator[Finding]:
@@ -72,18 +64,11 @@ def _of_returns(both: Both) -> Iterator[Finding]:
         through = unparse(calls[0].func) if calls and text not in theirs else ""
         done = through and any(text in map(unparse, one.args) for one in _calls(both.npu.node, through))
         if through and not done and text not in made and isinstance(node, (ast.Name, ast.Attribute)):
-            yield Finding(
-                kind="not called",
-                owner=both.npu.owner.name,
-                subject=f"{through} for {text} in {both.gpu.name}",
-                what=f"{both.npu.qualname} returns {text}, {both.gpu.qualname} only {unparse(calls[0])}",
-                here=side(both.npu, node.lineno, f"return {text}"),
-                there=side(both.gpu, calls[0].lineno, unparse(calls[0])),
-                incident="P",
-                why=_WHY,
-                todo=f"return it through {through}, or waive it with the reason",
-                like=_LIKE,
-            )
+            what = f"{both.npu.qualname} returns {text}, {both.gpu.qualname} only {unparse(calls[0])}"
+            here = side(both.npu, node.lineno, f"return {text}")
+            there = side(both.gpu, calls[0].lineno, unparse(calls[0]))
+            todo = f"return it through {through}, or waive it with the reason"
+            yield _not_called(both, f"{through} for {text}", what, here, there, todo)
 
 
 def _calls(node: Function, name: str) -> list[ast.Call]:
@@ -118,18 +103,24 @@ def _of_vllm(both: Both, own: str) -> Iterator[Finding]:
     for fact in facts_of(both.gpu.owner.file, both.gpu.node).of.values():
         bound = is_device_bound(fact.name) or is_replaced(fact.name)
         if fact.effect and not bound and _is_known(both, fact, own) and not _is_taken(both, fact, own):
-            yield Finding(
-                kind="not called",
-                owner=both.npu.owner.name,
-                subject=f"{fact.name} in {both.gpu.name}",
-                what=f"{both.gpu.qualname} of vllm calls {fact_text(fact)}, {both.npu.qualname} does not",
-                here=side(both.npu),
-                there=side(both.gpu, fact.node.lineno),
-                incident="P",
-                why=_WHY,
-                todo="add the step, or say in the override why it is not needed",
-                like=_LIKE,
-            )
+            what = f"{both.gpu.qualname} of vllm calls {fact_text(fact)}, {both.npu.qualname} does not"
+            todo = "add the step, or say in the override why it is not needed"
+            yield _not_called(both, fact.name, what, side(both.npu), side(both.gpu, fact.node.lineno), todo)
+
+
+def _not_called(both: Both, name: str, what: str, here: Side, there: Side, todo: str) -> Finding:
+    return Finding(
+        kind="not called",
+        owner=both.npu.owner.name,
+        subject=f"{name} in {both.gpu.name}",
+        what=what,
+        here=here,
+        there=there,
+        incident="P",
+        why=_WHY,
+        todo=todo,
+        like=_LIKE,
+    )
 
 
 def _is_known(both: Both, fact: Fact, own: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import is_stub
@@ -49,17 +49,25 @@ def _of_devices(world: World) -> Iterator[Finding]:
             continue
         for base in file.classes.values():
             for name, node in _announced(base).items():
-                heirs_ = _forming(base, name, program) if name.endswith(end) else []
-                for heir in heirs_:
-                    beside = [one for one in heirs_ if one.file is heir.file and one is not heir]
-                    all_have = beside and all(_makes(one, name, base) for one in beside)
-                    if not _makes(heir, name, base) and (all_have or _had(heir, name, base, world)):
+                every = heirs(base, program) if name.endswith(end) else ()
+                for heir in (one for one in every if not _makes(one, name, base)):
+                    had = not _is_empty(heir) and _had(heir, name, base, world)
+                    if had or _others_make(heir, every, name, base):
                         yield _finding(heir, base, name, node)
 
 
 def _makes(cls: ClassSymbol, name: str, base: ClassSymbol) -> bool:
     """Whether a class has a method, or another one under its name, that is not the base's."""
     return any(name in owner.methods or name in owner.fields for owner in cls.mro if owner is not base)
+
+
+def _others_make(cls: ClassSymbol, every: Iterable[ClassSymbol], name: str, base: ClassSymbol) -> bool:
+    """Whether all others of the file make a form, of heirs with several: one with a single form may be for
+    that device only."""
+    stem = f"{name.rpartition('_')[0]}_"
+    forming = [one for one in every if sum(own.startswith(stem) for own in one.methods) >= _FEWEST]
+    beside = [one for one in forming if one.file is cls.file and one is not cls]
+    return cls in forming and bool(beside) and all(_makes(one, name, base) for one in beside)
 
 
 def _had(cls: ClassSymbol, name: str, base: ClassSymbol, world: World) -> bool:
@@ -149,13 +157,6 @@ def _set_on(cls: ClassSymbol) -> set[str]:
 
 def _making(base: ClassSymbol, program: Program) -> list[ClassSymbol]:
     return [cls for cls in heirs(base, program) if not _is_empty(cls)]
-
-
-def _forming(base: ClassSymbol, name: str, program: Program) -> list[ClassSymbol]:
-    """The heirs that have several forms of a method: one with a single form may be for that device only."""
-    stem = f"{name.rpartition('_')[0]}_"
-    found = heirs(base, program)
-    return [cls for cls in found if sum(own.startswith(stem) for own in cls.methods) >= _FEWEST]
 
 
 def _is_empty(cls: ClassSymbol) -> bool:

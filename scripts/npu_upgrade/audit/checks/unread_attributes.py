@@ -17,13 +17,13 @@ ABOUT = "attributes that are set on an NPU class and that only its GPU counterpa
 
 
 def check(world: World) -> Iterator[Finding]:
-    yield from _unset(world)
+    mentions = Mentions(world.program)
+    yield from _unset(world, mentions)
     found: dict[str, list[Unread]] = {}
     for pair in world.pairs:
         if pair.npu in world.concrete:
             for one in unread_on(pair, world):
                 found.setdefault(one.name, []).append(one)
-    mentions = Mentions(world.program)
     for several in found.values():
         if not any(is_read_from_outside(one, mentions, world) for one in several):
             yield _finding(several, world)
@@ -49,9 +49,9 @@ def _finding(found: list[Unread], world: World) -> Finding:
     )
 
 
-def _unset(world: World) -> Iterator[Finding]:
+def _unset(world: World, mentions: Mentions) -> Iterator[Finding]:
     """Attributes that an NPU method asks for with a default, and that only the GPU counterpart sets."""
-    mentions, told = Mentions(world.program), set[tuple[str, str]]()
+    told = set[tuple[str, str]]()
     for pair in (pair for pair in world.pairs if pair.npu in world.concrete and not pair.inherits):
         own = methods_on(pair.npu)
         running = {id(method.node) for method in own}
@@ -62,15 +62,16 @@ def _unset(world: World) -> Iterator[Finding]:
             for name in sorted(self_use(method.node).guards - there):
                 setter = next((one for one in setters if name in self_use(one.node).writes), None)
                 key = (method.qualname, name)
-                if setter and key not in told and not _is_set_from_outside(name, pair.npu, mentions, world):
+                sets = re.compile(rf"(?<!\bself)\.{name}\b\s*=[^=]|setattr\(.*[\"']{name}[\"']")
+                if setter and key not in told and not _on_npu(sets, name, pair.npu, mentions, world):
                     told.add(key)
                     yield _never_set(name, method, setter)
 
 
-def _is_set_from_outside(name: str, cls: ClassSymbol, mentions: Mentions, world: World) -> bool:
-    outside = re.compile(rf"(?<!\bself)\.{name}\b\s*=[^=]|setattr\(.*[\"']{name}[\"']")
-    lines = (mention for mention in mentions.of(name) if outside.search(mention.text))
-    return any(runs_on_npu(mention, cls, world) for mention in lines)
+def _on_npu(line: re.Pattern[str], name: str, cls: ClassSymbol, mentions: Mentions, world: World) -> bool:
+    """Whether such a line that names an attribute runs on an NPU with objects of the class."""
+    found = (mention for mention in mentions.of(name) if line.search(mention.text))
+    return any(runs_on_npu(mention, cls, world) for mention in found)
 
 
 def _never_set(name: str, method: Method, setter: Method) -> Finding:
@@ -124,8 +125,7 @@ def unread_on(pair: Pair, world: World) -> Iterator[Unread]:
 def is_read_from_outside(found: Unread, mentions: Mentions, world: World) -> bool:
     """Whether something that runs on an NPU uses the attribute of another object, or its name."""
     outside = re.compile(rf"(?<!\bself)\.{found.name}\b(?!\s*=[^=])|[\"']{found.name}[\"']")
-    lines = (mention for mention in mentions.of(found.name) if outside.search(mention.text))
-    return any(runs_on_npu(mention, found.cls, world) for mention in lines)
+    return _on_npu(outside, found.name, found.cls, mentions, world)
 
 
 def _read_by(method: Method) -> set[str]:

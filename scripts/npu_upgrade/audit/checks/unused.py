@@ -14,7 +14,7 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import module_of
 from npu_upgrade.code.names import Import
 from npu_upgrade.code.signatures import Function, named_of
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import names_read, walk
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import importers
 from npu_upgrade.program.program import ClassSymbol, File, Method
@@ -58,7 +58,7 @@ def _locals(scope: Scope) -> Iterator[Finding]:
     node = scope.node
     if not isinstance(node, Function):
         return
-    read = _read(node)
+    read = names_read(node)
     outer = {name for n in walk(node) if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
     for stmt in walk(node):
         target = stmt.targets[0] if isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 else None
@@ -85,7 +85,7 @@ def _parameters(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
         share_within(model.owner.file, model.node, here) >= _COPIED for model in models
     ):
         return
-    read = set.intersection(*(_read(model.node) for model in models)) - _read(method.node)
+    read = set.intersection(*(names_read(model.node) for model in models)) - names_read(method.node)
     for arg in named_of(method.node.args)[1:]:
         if arg.arg in read and all(arg.arg in map(_name, named_of(model.node.args)) for model in models):
             what = f"{method.qualname} takes {arg.arg} and does nothing with it; {models[0].qualname} does"
@@ -101,7 +101,7 @@ def _added(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
         return
     known = {arg.arg for model in models for arg in named_of(model.node.args)}
     for arg in named_of(method.node.args)[1:]:
-        if arg.arg not in known | _read(method.node) and not arg.arg.startswith("_"):
+        if arg.arg not in known | names_read(method.node) and not arg.arg.startswith("_"):
             what = f"{method.qualname} takes {arg.arg} for nothing; {models[0].qualname} does not take it"
             subject = f"{arg.arg} in {method.name}"
             yield _finding(
@@ -111,11 +111,6 @@ def _added(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
 
 def _name(arg: ast.arg) -> str:
     return arg.arg
-
-
-def _read(node: Function) -> set[str]:
-    """The names that a function reads."""
-    return {n.id for n in walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
 
 
 def _is_open(cls: ClassSymbol) -> bool:

@@ -9,7 +9,15 @@ from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import audited_scopes, device_files
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function, is_spread, landing, named_of, signature
+from npu_upgrade.code.signatures import (
+    Function,
+    defaults_of,
+    is_spread,
+    landing,
+    named_of,
+    places_of,
+    signature,
+)
 from npu_upgrade.code.walk import last_name, string, walk
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.places import calls_of
@@ -73,17 +81,7 @@ def _handed_on(node: Function, file: File) -> dict[str, dict[str, ast.Compare]]:
 def _given(call: ast.Call, node: Function, name: str, *, bound: bool) -> ast.expr | None:
     """What a call gives for a parameter, or its default."""
     landed = {arg.arg: value for arg, value in landing(call, node, bound=bound and _is_method(node))}
-    return landed.get(name) or _default(node, name)
-
-
-def _default(node: Function, name: str) -> ast.expr | None:
-    args = node.args
-    places = [*args.posonlyargs, *args.args]
-    found = dict(
-        zip([one.arg for one in places[len(places) - len(args.defaults) :]], args.defaults, strict=True)
-    )
-    found |= {one.arg: value for one, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value}
-    return found.get(name)
+    return landed.get(name) or {arg.arg: value for arg, value in defaults_of(node.args)}.get(name)
 
 
 def _package_of(file: File) -> str:
@@ -91,7 +89,7 @@ def _package_of(file: File) -> str:
 
 
 def _is_method(node: Function) -> bool:
-    places = [*node.args.posonlyargs, *node.args.args]
+    places = places_of(node.args)
     return bool(places) and places[0].arg in ("self", "cls")
 
 
