@@ -156,6 +156,16 @@ def test_a_feature_that_does_not_work_is_a_gap_with_its_reason(workspace: Path) 
     assert "no such mode" in words(workspace, "graph")
 
 
+def test_what_a_run_of_some_features_did_not_try_is_as_before(workspace: Path) -> None:
+    add_all(workspace)
+    add(workspace, "features", features=[row("mtp"), row("graph", "unsupported", "no replay")])
+    before = states(workspace)
+    add(workspace, "features", features=[row("graph")])
+    assert (before["graph"], states(workspace)["graph"]) == ("gap", "proven")
+    shown = {one.feature: (one.status, one.why) for one in known(workspace).features}
+    assert shown["mtp"] == shown["graph"] == ("verified", "seen")
+
+
 def test_each_modality_that_the_model_declares_is_asked(workspace: Path) -> None:
     towers = {kind: Tower([f"{kind}_config"], 3) for kind in ("image", "audio")}
     add_all(workspace)

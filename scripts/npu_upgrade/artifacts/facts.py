@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from npu_upgrade.evidence.runs import (
     REAL,
     Code,
     Run,
+    features_of,
     mapping,
     standing,
     trusted_runs_of,
@@ -64,19 +65,17 @@ class Feature(Row, frozen=True):
         return self.label.startswith("CPU") and not by_the_model
 
 
-def feature_matrix(newest: dict[tuple[str, str], Run]) -> list[Feature]:
+def feature_matrix(runs: Sequence[Run]) -> list[Feature]:
     """One row for each expected feature and each other one that a run named."""
     found: dict[str, Feature] = {}
     for label in FOR_READERS:
-        for gate in ("features", "serve"):
-            run = newest.get((gate, label))
-            for entry in run.many("features") if run else []:
-                row = Feature(**{name: str(entry.get(name) or "") for name in Row.__struct_fields__}, run=run)
-                known = found.get(row.feature)
-                # labels come strongest first: a weaker one adds only what the stronger did not prove
-                adds = known is None or (known.status == NOT_PROVEN != row.status)
-                if row.status in STATUSES and adds:
-                    found[row.feature] = row
+        for run, entry in features_of(runs, label).values():
+            row = Feature(**{name: str(entry.get(name) or "") for name in Row.__struct_fields__}, run=run)
+            known = found.get(row.feature)
+            # labels come strongest first: a weaker one adds only what the stronger did not prove
+            adds = known is None or (known.status == NOT_PROVEN != row.status)
+            if row.status in STATUSES and adds:
+                found[row.feature] = row
     names = [*EXPECTED, *sorted(set(found) - set(EXPECTED))]
     return [found.get(name, Feature(name, "")) for name in names]
 
@@ -245,7 +244,7 @@ def gather(
     newest, place = standing(current), str(runs[-1].result.get("model") or model)
     chosen = check_name(name or str(runs[-1].result["model_name"]))
     analysed = load_analysis(analysis)
-    known = Known(newest, analysed, place, lambda gate, *more: gate_command(gate, place, *more))
+    known = Known(current, analysed, place, lambda gate, *more: gate_command(gate, place, *more))
     dummy = (newest.get(("serve", label)) for label in LABELS[len(REAL) :])
     facts = Facts(
         name=chosen,
@@ -259,7 +258,7 @@ def gather(
         capacity=next((newest["capacity", label] for label in LABELS if ("capacity", label) in newest), None),
         plan=plan,
         other=next((why for _, why in reversed(found.others)), ""),
-        features=feature_matrix(newest),
+        features=feature_matrix(current),
         judged=judge(known),
     )
     facts.gaps = [*facts.document_gaps, *gaps(facts.judged)]

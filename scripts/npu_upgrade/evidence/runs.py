@@ -7,7 +7,7 @@ code is what was planned or is delivered. Nothing else is a source of a measured
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,6 +215,18 @@ def trusted_runs_of(store: Store, model: str, code: Code | None = None) -> Runs:
 def standing(runs: Iterable[Run]) -> dict[tuple[str, str], Run]:
     """The newest run of every (gate, label)."""
     return {(run.gate, run.label): run for run in runs}
+
+
+def features_of(runs: Sequence[Run], label: str) -> dict[str, tuple[Run, dict[str, Any]]]:
+    """Feature -> its newest row and the run that has it; a run may have tried a few of them only.
+
+    What the features gate said counts before what a server said.
+    """
+    found: dict[str, tuple[Run, dict[str, Any]]] = {}
+    for gate in ("serve", "features"):
+        for run in (one for one in runs if (one.gate, one.label) == (gate, label)):
+            found |= {str(row.get("feature")): (run, row) for row in run.many("features")}
+    return found
 
 
 def _read(store: Store, records: Mapping[str, Record]) -> Iterator[tuple[Run, str]]:

@@ -133,7 +133,7 @@ class Adaptation:
             command = self.command(Gate(gate, gate))
             return command.adding(*(word for word in more if word not in command.arguments))
 
-        return judge(Known(standing(self.runs.counted), self.analysed, self.where, ask))
+        return judge(Known(self.runs.counted, self.analysed, self.where, ask))
 
     def command(self, gate: Gate) -> Command:
         """The command of a gate, with the options that it was run with before, else those of the others."""

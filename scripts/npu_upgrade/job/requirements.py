@@ -6,7 +6,7 @@ Commit, pages, report, status and ``next`` all say what these rules say.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion
 from npu_upgrade.checkpoint.analysis_file import AnalysisFile
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
 from npu_upgrade.evidence.observed import Observed, observed_in
-from npu_upgrade.evidence.runs import REAL, Run, mapping
+from npu_upgrade.evidence.runs import REAL, Run, features_of, mapping, standing
 from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL
 from npu_upgrade.gates.performance import loads_of
 from npu_upgrade.ground.command import Command, adapt
@@ -74,15 +74,19 @@ Outcome = Proven | Gap
 
 @dataclass(frozen=True)
 class Known:
-    """What the rules read. ``newest``: (gate, label) -> the newest run that counts.
+    """What the rules read. ``counted``: the runs that count, oldest first.
 
     ``ask`` gives the command of a gate, with the options it is to have.
     """
 
-    newest: Mapping[tuple[str, str], Run]
+    counted: Sequence[Run]
     analysis: AnalysisFile | None
     model: str
     ask: Callable[..., Command]
+
+    @cached_property
+    def newest(self) -> dict[tuple[str, str], Run]:
+        return standing(self.counted)
 
     @cached_property
     def served(self) -> Run | None:
@@ -112,20 +116,12 @@ class Known:
 
     def feature(self, name: str) -> tuple[Run | None, dict[str, Any]]:
         """The row of a feature, and the run that has it."""
-        return _row(name, self.of("features"), self.of("serve"))
+        return features_of(self.counted, self.label).get(name, (None, {}))
 
     def emulated(self, name: str) -> str:
         """The status of a feature on the emulated NPU; empty where no run there tells it."""
-        _, row = _row(name, *(self.newest.get((gate, DRY_RUN)) for gate in ("features", "serve")))
+        _, row = features_of(self.counted, DRY_RUN).get(name, (None, {}))
         return str(row.get("status") or "")
-
-
-def _row(name: str, *runs: Run | None) -> tuple[Run | None, dict[str, Any]]:
-    for run in filter(None, runs):
-        for row in run.many("features"):
-            if row.get("feature") == name:
-                return run, row
-    return None, {}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_upgrade.checkpoint.analysis_file import described
 from npu_upgrade.delivery.message import count
-from npu_upgrade.evidence.runs import mapping
+from npu_upgrade.evidence.runs import features_of, mapping
 from npu_upgrade.ground.files import read_object, rows_of
 from npu_upgrade.job.adaptation import Adaptation
 from npu_upgrade.job.requirements import gaps
@@ -80,15 +80,15 @@ def _trees(plan: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _features(one: Adaptation) -> dict[str, Any]:
-    """The matrix of the newest run that counts, real weights first."""
+    """The matrix of the label of the newest run that counts, real weights first."""
     ran = [run for run in one.runs.counted if run.many("features")]
     ran.sort(key=lambda run: (run.gate, run.load) == ("features", "real"))
     if not ran:
         return {"features": [], "features_of": ""}
-    return {
-        "features": bounded(ran[-1].many("features")),
-        "features_of": f"{ran[-1].label}, run {ran[-1].id}",
-    }
+    label = ran[-1].label
+    rows = list(features_of(one.runs.counted, label).values())
+    runs = ", ".join(sorted({run.id for run, _ in rows}))
+    return {"features": bounded([row for _, row in rows]), "features_of": f"{label}, run {runs}"}
 
 
 def _artifacts(folder: Path) -> Iterator[dict[str, Any]]:
