@@ -22,14 +22,13 @@ from npu_upgrade.evidence.runs import Code, Run, Runs, mapping, runs_of, standin
 from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL, present_store
 from npu_upgrade.gates.plugin import undecided
 from npu_upgrade.gates.serving.device import npu_count
-from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORK_DIR, models_folder
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.job.journal import Continued, Halted, Journal
-from npu_upgrade.job.requirements import Gap, Judged, Known, gaps, judge
+from npu_upgrade.job.requirements import Gap, Judged, Known, gaps, judge, on_two_ranks
 from npu_upgrade.job.stages import Stage, State, Stop, Walk, brief, named_from_here, next_step
 from npu_upgrade.job.tree_form import delivery_problem
 
@@ -86,9 +85,7 @@ _PASSING = (
 )
 # options of vllm serve that a gate sets itself
 _OWN = {"capacity": ("--max-model-len", "--max-num-seqs")}
-_RANKS = ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp")
 _SHOWN = 8  # decisions
-_TWO_RANKS = ("--tensor-parallel-size", "2")
 
 
 @dataclass(frozen=True)
@@ -425,6 +422,7 @@ def _requirements(one: Adaptation) -> Stage:
         for gap in found
         if gap.id not in settled
         and not {"DIR", "FILE"}.intersection(gap.command.arguments)
+        and not gap.elsewhere
         and not one.tried(gap.command)
         and not _closes_nothing(one, gap.command.name)
     ]
@@ -439,14 +437,8 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     """A stage that a run proves: the newest one of its gate, weights and kind of device counts."""
     fits = [run for run in one.runs.counted if gate.shown_by(run)]
     command = one.command(gate)
-    if (
-        gate.emulated
-        and gate.gate == "features"
-        and one.analysed
-        and one.analysed.properties.experts > 1
-        and not given(command.passed_on, *_RANKS)
-    ):
-        command = replace(command, passed_on=(*command.passed_on, *_TWO_RANKS))
+    if gate.emulated and gate.gate == "features" and one.analysed and one.analysed.properties.experts > 1:
+        command = on_two_ranks(command)
     newest, name = fits[-1] if fits else None, gate.stage
     if newest and newest.verdict == "PASS":
         said = f"{newest.label}: {newest.record.summary}"

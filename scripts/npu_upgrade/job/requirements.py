@@ -20,6 +20,7 @@ from npu_upgrade.evidence.observed import Observed, observed_in
 from npu_upgrade.evidence.runs import REAL, Run, features_of, mapping, standing
 from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL
 from npu_upgrade.gates.performance import loads_of
+from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORK_DIR
@@ -48,12 +49,14 @@ class Gap:
     """It is not shown: ``what`` in one sentence, ``command`` fills it, ``id`` names it (``deliver --open``).
 
     ``refused``: it is shown to be otherwise, or nothing may be delivered without it, named or not.
+    ``elsewhere``: the device of the runs cannot show it, however often it is asked.
     """
 
     what: str
     command: Command
     refused: bool = False
     id: str = ""
+    elsewhere: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {"id": self.id, "what": self.what, "command": str(self.command), "refused": self.refused}
@@ -277,9 +280,17 @@ def _experts(name: str) -> Callable[[Known], Outcome]:
         _, row = known.feature("expert_parallel")
         if not known.analysis and row.get("status") == "not applicable":
             return _needless(str(row.get("why") or "the model has no experts"))
-        return _feature(name, known, needed=known.analysis is not None)
+        found = _feature(name, known, needed=known.analysis is not None)
+        return replace(found, command=on_two_ranks(found.command)) if isinstance(found, Gap) else found
 
     return judged
+
+
+def on_two_ranks(command: Command) -> Command:
+    """``command`` with two ranks, over which experts are spread, where it names no number."""
+    if given(command.passed_on, "--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp"):
+        return command
+    return replace(command, passed_on=(*command.passed_on, "--tensor-parallel-size", "2"))
 
 
 def _mtp(known: Known) -> Outcome:
@@ -303,9 +314,10 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
     ):
         return _needless(why or str(status))
     # what another device cannot show may well apply to the model
-    said = "was not shown on this device" if status == "not applicable" and not on_npu else f"is {status}"
+    elsewhere = status == "not applicable" and not on_npu
+    said = "was not shown on this device" if elsewhere else f"is {status}"
     emulated = "" if on_npu or known.emulated(name) != "verified" else "; an emulated NPU showed it"
-    return Gap(f"{name} {said}{f': {why}' if why else ''}{emulated}", command)
+    return Gap(f"{name} {said}{f': {why}' if why else ''}{emulated}", command, elsewhere=elsewhere)
 
 
 def _capacity(known: Known) -> Outcome:
