@@ -220,7 +220,8 @@ def test_a_mixture_needs_what_a_dense_model_does_not(workspace: Path) -> None:
     found = states(workspace)
     assert (found["expert_parallel"], found["flashcomm1"]) == ("gap", "gap"), "n/a is not what the files say"
     asked = known(workspace).gap("expert_parallel")
-    assert asked and asked.command.passed_on == ("--tensor-parallel-size", "2"), "experts lie on ranks"
+    assert asked is not None
+    assert asked.command.passed_on == ("--tensor-parallel-size", "2"), "experts lie on ranks"
     add(workspace, "features", features=[row("graph"), row("expert_parallel"), row("flashcomm1")])
     found = states(workspace)
     assert (found["expert_parallel"], found["flashcomm1"]) == ("proven", "proven")
