@@ -24,6 +24,7 @@ from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.ground import behind, locks
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job import ask
 from npu_upgrade.job import upgrade as stages
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import load_plan
@@ -56,7 +57,7 @@ class Machine:
     played: list[str] = field(default_factory=list)
     asked_old: list[str] = field(default_factory=list)
     omni: SourceTree | None = None
-    failed_last: list[str] = field(default_factory=list)
+    failed_last: frozenset[str] = frozenset()
     passes_after: int = 99
     costs: tuple[Cost, ...] = ()
 
@@ -64,7 +65,7 @@ class Machine:
         self.failed_last = failed
         return Choice(NEEDED, PENDING, frozenset({"Runner.step"}))
 
-    def held(self, triple, wanted) -> dict[tuple[str, str], None]:
+    def held(self, triple, wanted, reuse=None) -> dict[tuple[str, str], None]:
         keys = [(tier, one.name) for tier, one in wanted]
         unsure = self.fails | self.undecided
         return {key: None for key in keys if named(key) in self.known and named(key) not in unsure}
@@ -285,7 +286,7 @@ def test_it_stops_at_a_new_failure_and_goes_on_from_there(machine, upgrade, run)
     write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
     cli.main("upgrade.py", "", ["plan"], ["plan"])
     assert run()[1]["verdict"] == "PASS"
-    assert machine.failed_last == ["eager generation"]
+    assert machine.failed_last == {"eager generation"}
     assert "eager ar" not in machine.played
 
 
@@ -447,7 +448,7 @@ def test_another_target_keeps_the_files_of_the_job_and_is_evidence_of_a_neighbou
     code, _ = run("--ascend", "pypi:vllm-ascend==0.24.0rc1")
     assert code == 1
     assert machine.omni is not None
-    assert machine.omni.spec.endswith(str(upgrade.repo))
+    assert str(upgrade.repo) in machine.omni.spec
     record = newest(upgrade)
     assert record.gate == "emulate-neighbour"
     assert record.summary.startswith("on vllm-ascend 0.24.0rc1 + vllm 0.23.0, a neighbour of the target: ")
@@ -754,6 +755,67 @@ def test_an_edit_ends_the_waiting(machine, upgrade, run, monkeypatch):
     assert run()[0] == 2
     assert other.looks == 1
     other.end()
+
+
+@pytest.fixture
+def behind_all(monkeypatch):
+    monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
+    monkeypatch.setattr(os, "nice", lambda by: by)
+
+
+def test_behind_an_edit_ends_nothing_and_what_fails_is_told_of_the_files_before(
+    machine, upgrade, run, monkeypatch, behind_all
+):
+    """Who corrects the first failure meanwhile gets to know of all others at once."""
+
+    def edited_at_the_first(*given, go_on, **options):
+        return machine.run(
+            *given,
+            go_on=lambda one: (write(upgrade.repo, RUNNER, "NAME = 'edited'\n"), go_on(one))[1],
+            **options,
+        )
+
+    monkeypatch.setattr(emulate, "run_triple", edited_at_the_first)
+    before = load_plan(upgrade.job).subject(upgrade.repo).tree
+    machine.fails = {"eager ar": "KeyError: 12", "graph ar": "KeyError: 13"}
+    assert run("--rest")[0] == 1
+    assert machine.played[-2:] == ["eager talker", "graph talker"]
+    record = newest(upgrade)
+    assert (record.tree, record.data["failing"]) == (before, ["eager ar", "graph ar"])
+    assert machine.omni.read(RUNNER) != "NAME = 'edited'\n", "a snapshot runs"
+    monkeypatch.delenv("NPU_UPGRADE_BEHIND")
+    assert {stage.name: stage.state for stage in walk(upgrade.job).stages}["emulate"] == "stale"
+    assert [one.partition(":")[0] for one in ask.failed_besides(upgrade.job)] == ["eager ar", "graph ar"]
+    monkeypatch.setattr(emulate, "run_triple", machine.run)
+    machine.played.clear()
+    assert run()[0] == 1
+    assert newest(upgrade).data["failing"] == ["eager ar", "graph ar"], "both in one answer"
+    assert machine.failed_last == {"eager ar", "graph ar"}
+
+
+def test_behind_an_edit_ends_a_run_when_somebody_waits_for_the_edited_files(
+    machine, upgrade, run, monkeypatch, behind_all
+):
+    (upgrade.job.folder / "emulate.wanted").write_text("another tree")
+
+    def ran(*given, go_on, **options):
+        write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+        return machine.run(*given, go_on=go_on, **options)
+
+    assert run("--rest")[0] == 0, "the files are those that it began with"
+    machine.known.clear()
+    monkeypatch.setattr(emulate, "run_triple", ran)
+    code, result = run("--rest")
+    assert code == 2
+    assert "changed while gate emulate judged them" in json.dumps(result)
+
+
+def test_who_waits_says_for_which_files(machine, upgrade, run, monkeypatch):
+    other = Other(upgrade, monkeypatch)
+    assert run()[0] == 0
+    assert other.looks == 2
+    tree = load_plan(upgrade.job).subject(upgrade.repo).tree
+    assert (upgrade.job.folder / "emulate.wanted").read_text() == tree
 
 
 def test_a_run_that_nobody_waits_for_is_no_stage_at_work(machine, upgrade, run, monkeypatch):

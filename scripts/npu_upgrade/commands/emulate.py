@@ -2,12 +2,12 @@
 
 It imports the runners, then runs the scenarios that the change needs, cheapest first: in eager mode, with
 graph capture, and behind `vllm serve`. It stops at the first failure that the matched old pair does not have;
-the next call repeats only what failed or did not run, and --keep-going shows later failures too. In a job it
-ends when the files change, and reuses what an earlier run of the job has shown; outcomes are kept. It
-compares tokens with a reference in float32, asserts which classes ran, and lists changed lines that nothing
-executed. Scenarios that the change may also affect are named as pending: --rest runs them. The label
-"emulated dry-run" means that Python and operator schemas fit together on the paths taken; it says nothing
-about kernels or speed.
+the next call repeats only what failed or did not run, and --keep-going shows later failures too. In a job an
+edit of the files ends it (in the background when the edited files are waited for), and it reuses what an
+earlier run of the job has shown; outcomes are kept. It compares tokens with a reference in float32, asserts
+which classes ran, and lists changed lines that nothing executed. Scenarios that the change may also affect
+are named as pending: --rest runs them. The label "emulated dry-run" means that Python and operator schemas
+fit together on the paths taken; it says nothing about kernels or speed.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
 _TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
 _PROGRESS = "progress.log"  # of a run in the background
 _TOLD = "emulate.told"
+_WANTED = "emulate.wanted"  # which files somebody waits for
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,16 @@ class _Asked(Trees):
     keep_going: bool
     rest: bool
     costs: bool
+    failing: frozenset[str]
+
+    def check(self) -> None:
+        """Raise where nobody is to be told of these files any more.
+
+        An edit ends a run; one behind goes on, to find what fails besides, until somebody waits for the
+        edited files.
+        """
+        if self.job and (not is_behind() or _wanted(self.job.job) not in ("", self.job.subject.tree)):
+            self.job.check()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -189,6 +200,8 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
         if asked.whole and (failed if asked.rest else new or passed):
             yield _found_by_another(gate)
             return
+        if _wanted(gate.job) != gate.subject.tree:
+            write_atomic(gate.job.folder / _WANTED, gate.subject.tree)
         if looks % _TOLD_AGAIN == 0:
             waited = f" ({looks * _LOOK_AGAIN} s)" if looks else ", until it has shown what the change needs"
             said, line = line, _newest_line(gate.job)
@@ -205,8 +218,17 @@ def _newest(gate: GateJob) -> Record | None:
 
 def _last_told(job: Job) -> str:
     """The record of the last failure that somebody was told."""
+    return _noted(job.folder / _TOLD)
+
+
+def _wanted(job: Job) -> str:
+    """The tree that somebody waits for, or waited."""
+    return _noted(job.folder / _WANTED)
+
+
+def _noted(path: Path) -> str:
     try:
-        return (job.folder / _TOLD).read_text("utf-8")
+        return path.read_text("utf-8")
     except OSError:
         return ""
 
@@ -249,7 +271,8 @@ def _recorded(asked: _Asked, result: Result) -> Result:
         result.next = job.again
         return result
     logs = {path.name: path for folder in ("rest", "new") for path in asked.out.glob(f"{folder}/*.log")}
-    finished = job.finish(result, pins(asked.triple), {}, evidence, sorted(logs.values()))
+    edited = is_behind() and job.is_edited
+    finished = job.finish(result, pins(asked.triple), {}, evidence, sorted(logs.values()), edited=edited)
     if not is_behind():
         _tell(job)
     return finished
@@ -290,7 +313,7 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         neighbour = args.ascend is not None and args.ascend != in_job.inputs.ascend.spec
         gate = NEIGHBOUR if neighbour else "emulate"
         noted = whole and not neighbour and not args.rest and not is_behind()
-        job = begin(args, gate, LABEL, whole=noted)
+        job = begin(args, gate, LABEL, whole=noted).snapshot()
         triple = job.triple(args.ascend, args.vllm)
     else:
         omni = open_project(args.omni, "vllm-omni") if with_omni else None
@@ -301,10 +324,11 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
             "--costs without an old pair", expected="one to compare with", try_="--baseline SPEC..."
         )
     choice = Choice((), ())
+    failed = failed_last(in_job.records(), "emulate") if in_job else None
+    failing = frozenset(failed.data["failing"] if failed else ())
     if by_name is None or whole:
-        failed = failed_last(in_job.records(), "emulate") if in_job else None
         files = job.plan.files if job else ()
-        choice = choose(triple, old, files, args.tiers, failed.data["failing"] if failed else ())
+        choice = choose(triple, old, files, args.tiers, failing)
         say(f"{len(choice.changed)} changed functions, {len(choice.unknown)} of them never seen running")
     if by_name is not None:
         left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
@@ -324,6 +348,7 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         keep_going=args.keep_going,
         rest=args.rest,
         costs=args.costs,
+        failing=failing,
     )
 
 
@@ -401,34 +426,46 @@ class _Playing:
 
         A failure of the rest with which the old pair would have to run is compared when all others ended, and
         so is a request that nothing answered in time: the machine may be slow, and the pipeline may wait.
+        What failed before runs to its end, but for servers, so that what is left of it is told at once.
         """
-        job = self._asked.job
+        asked = self._asked
         told: set[tuple[str, str]] = set()
         later: list[Outcome] = []
+        new: list[Outcome] = []
 
         def go_on(outcome: Outcome) -> bool:
             if after and self._would_run_old(outcome):
                 later.append(outcome)
                 self._uncompared.add((outcome.tier, outcome.scenario))
                 return True
-            return not self._fails_newly(outcome) or to_its_end
+            again.discard((outcome.tier, outcome.scenario))
+            if self._fails_newly(outcome):
+                new.append(outcome)
+            return not new or to_its_end or bool(again)
 
         def failed(so_far: Played) -> None:
             outcomes = [ran.outcome for ran in so_far.ran.values()]
-            new = {(one.tier, one.scenario) for one in outcomes if self._compared(one).state == FAIL} - told
-            if new and after:
-                told.update(new)
+            found = {(one.tier, one.scenario) for one in outcomes if self._compared(one).state == FAIL} - told
+            if found and after:
+                told.update(found)
                 left = [one for one in wanted if (one[0], one[1].name) not in so_far.ran]
                 self._note(self._judged(after.with_more(so_far), left))
 
+        def reuse(one: Outcome) -> bool:
+            return passed(one) or self._lags(one) or bool(after and self._is_late_in_both(one))
+
+        failing = [
+            one for one in wanted if f"{one[0]} {one[1].name}" in asked.failing and one[0] not in SERVED
+        ]
+        again = {(tier, one.name) for tier, one in failing} - held(asked.triple, failing, reuse).keys()
         played = run_triple(
-            self._asked.triple,
+            asked.triple,
             wanted,
-            self._asked.out / folder,
-            reuse=lambda one: passed(one) or self._lags(one) or bool(after and self._is_late_in_both(one)),
+            asked.out / folder,
+            reuse=reuse,
             go_on=go_on,
             failed=failed,
-            check=job.check if job else lambda: None,
+            check=asked.check,
         )
         for place, outcome in enumerate(later, 1):
             self._uncompared.discard((outcome.tier, outcome.scenario))

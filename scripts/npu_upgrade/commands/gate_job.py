@@ -8,7 +8,7 @@ import functools
 import os
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,14 @@ class GateJob:
             return open_triple(self.tree, ascend or target, vllm)
         return Triple(None, self.tree, open_project(vllm or target, "vllm"))
 
+    def snapshot(self) -> GateJob:
+        """The same, of the files as they are now, whatever is written to them later."""
+        if not self.job.repo:
+            return self
+        texts = _texts(self.root, self.plan)
+        self.check()
+        return replace(self, tree=overlay(self.tree, texts))
+
     def finish(
         self,
         result: Result,
@@ -69,15 +77,19 @@ class GateJob:
         whole: dict[str, Any],
         evidence: dict[str, Any],
         logs: Sequence[Path] | None = None,
+        *,
+        edited: bool = False,
     ) -> Result:
         """Record the verdict as evidence, and say what comes next.
 
         ``whole`` is what the gate's log holds beside the result, ``evidence`` what the record itself holds;
         a gate that starts something gives the ``logs`` of it, and is a run with a folder of its own.
+        ``edited``: it judged a snapshot of files that are others now, which is no step of the job.
         """
         result.data |= {"job": self.job.id}
-        self.check()
-        log = self.job.folder / f"{self.gate}.json"
+        if not edited:
+            self.check()
+        log = self.job.folder / f"{self.gate}{'-before-edit' if edited else ''}.json"
         write_json(log, result.as_json() | whole)
         outcome = Outcome(
             gate=self.gate,
@@ -95,13 +107,20 @@ class GateJob:
         )
         record = self.job.store.record(outcome, None if logs is None else self._run(log, logs))
         result.data |= {"evidence": record.id, "report": str(log)}
+        if edited:
+            return result
         if self.gate in STAGES:
             self.job.finish(self.gate, result.verdict, result.summary, evidence=record.id)
         return ending(result, self.job, lists=True)
 
+    @property
+    def is_edited(self) -> bool:
+        """Whether the files are others than when the gate began."""
+        return self.plan.subject(self.root).tree != self.subject.tree
+
     def check(self) -> None:
         """Raise :class:`ChangedError` unless the files are as they were when the gate began."""
-        if self.plan.subject(self.root).tree != self.subject.tree:
+        if self.is_edited:
             raise ChangedError(
                 f"the files changed while gate {self.gate} judged them",
                 expected="the same content from start to end",
@@ -161,8 +180,12 @@ def begin(args: argparse.Namespace, gate: str, label: str, *, whole: bool = True
 
 def _merged(job: Job, plan: Plan, root: Path) -> SourceTree:
     """The downstream of the job with the merged files of the output folder in their places."""
-    texts = {path: (root / path).read_text("utf-8") if kept else None for path, kept in plan.files.items()}
-    return overlay(open_source(job.inputs.omni.spec), texts)
+    return overlay(open_source(job.inputs.omni.spec), _texts(root, plan))
+
+
+def _texts(root: Path, plan: Plan) -> dict[str, str | None]:
+    """The files of the plan as they are, None for one that the upgrade deletes."""
+    return {path: (root / path).read_text("utf-8") if kept else None for path, kept in plan.files.items()}
 
 
 def pins(triple: Triple) -> dict[str, Any]:
