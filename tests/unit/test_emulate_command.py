@@ -21,14 +21,14 @@ from npu_upgrade.gates.emulation.choice import Choice
 from npu_upgrade.gates.emulation.costs import Cost
 from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
-from npu_upgrade.ground import behind, locks
+from npu_upgrade.ground import behind, command, locks
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job import ask
 from npu_upgrade.job import upgrade as stages
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import load_plan
-from npu_upgrade.job.stages import next_step
+from npu_upgrade.job.stages import Stage, State, Step, next_step
 from npu_upgrade.job.stops import find_stop
 from npu_upgrade.job.upgrade import walk
 from npu_upgrade.sources import tree as sources
@@ -897,6 +897,27 @@ def test_next_begins_the_run_behind_the_audit_and_tells_what_failed_there(
     assert said["failed_meanwhile"] == [
         "eager generation fails on the emulated NPU: TypeError: step() takes 2"
     ]
+
+
+def test_next_runs_again_what_a_later_command_made_stale_and_ends_where_it_turns_in_a_circle(
+    upgrade, monkeypatch, capsys
+):
+    upgrade.write_plan(items=[])
+    called = []
+
+    def run(step):
+        called.append(step.stage.name)
+        return {"stage": step.stage.name, "verdict": "PASS", "summary": "-"}
+
+    def step(walk):
+        stage = Stage(("plan", "port")[len(called) % 2], State.TODO)
+        return Step("it is to run", stage=stage, command=command.upgrade(stage.name))
+
+    monkeypatch.setattr(next_command, "_run", run)
+    monkeypatch.setattr(next_command, "next_step", step)
+    cli.main("upgrade.py", "", ["next"], ["next", "--run"])
+    assert called == ["plan", "port", "plan", "port"]
+    assert json.loads(capsys.readouterr().out)["next"].endswith("next --run")
 
 
 def test_an_answer_names_what_else_failed_before_the_edit(machine, upgrade, run, capsys, monkeypatch):

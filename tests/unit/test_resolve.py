@@ -391,10 +391,12 @@ def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
 
 def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it() -> None:
     said = [("A.load", "it takes two"), ("A.run", "dummy_run has no ids"), ("", "of no method")]
-    assert _reason("A.load", said) == "it takes two"
-    assert _reason("B.dummy_run", said) == "dummy_run has no ids"
-    assert _reason("A.other", said) == "it takes two; dummy_run has no ids"
-    assert _reason("C.other", said) == "it takes two; dummy_run has no ids; of no method"
+    edited = {"A.load": "self._sizes()", "A._sizes": "return 2"}
+    assert _reason("A.load", said, edited) == "it takes two"
+    assert _reason("B.dummy_run", said, edited) == "dummy_run has no ids"
+    assert _reason("A._sizes", said, edited) == "it takes two", "it is called where that was corrected"
+    assert _reason("A.other", said, edited) == "came with: it takes two; dummy_run has no ids"
+    assert _reason("C.other", said, edited) == "came with: it takes two; dummy_run has no ids; of no method"
 
 
 def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(

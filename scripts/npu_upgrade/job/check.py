@@ -231,17 +231,28 @@ def edited_unit(item: Mapping[str, Any]) -> str:
     return str(item["title"]).removeprefix(f"{item['path']}: ").partition(":")[0]
 
 
-def _reason(unit: str, reasons: Sequence[tuple[str, str]]) -> str:
-    """What was said of a method: in answer to a finding there, by its name, of its class, else anything."""
-    name, owner = unit.rpartition(".")[2], f"{unit.partition('.')[0]}."
-    named = re.compile(rf"\b{re.escape(name)}\b")
-    ways = (
-        [note for of, note in reasons if of == unit],
-        [note for _, note in reasons if named.search(note)],
-        [note for of, note in reasons if of.startswith(owner)],
-        [note for _, note in reasons],
-    )
-    return "; ".join(dict.fromkeys(next(filter(None, ways), [])))
+def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, str]) -> str:
+    """What was said of a method: in answer to a finding there, by its name, of who calls it and was edited,
+    too, of its class, else anything. ``edited`` has the sources of the methods that were edited.
+    """
+
+    def own(unit: str) -> list[str]:
+        named = _word(unit)
+        at = [note for of, note in reasons if of == unit]
+        return at or [note for _, note in reasons if named.search(note)]
+
+    owner, named = f"{unit.partition('.')[0]}.", _word(unit)
+    callers = [other for other, source in edited.items() if other != unit and named.search(source)]
+    ways = (own(unit), [note for caller in callers for note in own(caller)])
+    if said := next(filter(None, ways), []):
+        return "; ".join(dict.fromkeys(said))
+    of_class = [note for of, note in reasons if of.startswith(owner)]
+    others = list(dict.fromkeys(of_class or [note for _, note in reasons]))
+    return f"{'came with: ' if others[1:] else ''}{'; '.join(others)}"
+
+
+def _word(unit: str) -> re.Pattern[str]:
+    return re.compile(rf"\b{re.escape(unit.rpartition('.')[2])}\b")
 
 
 def _ask_about_edits(
@@ -257,6 +268,7 @@ def _ask_about_edits(
     asked = {(one.path, unit) for one in answered for unit in (one.unit, *one.units)}
     given = {one.key for entry in answered for one in _statements(entry.text)}
     own: dict[tuple[str, str], list[Statement]] = {}
+    sources: dict[str, str] = {}
     for entry in plan["files"]:
         path, merged = entry["path"], job.folder / "merged" / entry["path"]
         if not merged.exists():
@@ -269,7 +281,7 @@ def _ask_about_edits(
         for name, unit in parse_module((root / path).read_text("utf-8")).units.items():
             fresh = [one for one in split_statements(unit.source) if one.key not in known]
             if fresh:
-                own[path, name] = fresh
+                own[path, name], sources[name] = fresh, unit.source
     gpu, target = _other_sides(job, plan) if own else (set[str](), set[str]())
     after = gpu - target - (_taken(job) if own else set())
     plan["after_gpu"] = sorted(
@@ -293,7 +305,7 @@ def _ask_about_edits(
     there = {one["id"] for one in plan["items"]}
     new_items = [one for key, one in found.items() if key not in there]
     for one in new_items if reasons else ():
-        one |= {"state": "done", "note": _reason(edited_unit(one), reasons)}
+        one |= {"state": "done", "note": _reason(edited_unit(one), reasons, sources)}
     plan["items"] += new_items
     return new_items if reasons else []
 
