@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -60,6 +60,7 @@ class Machine:
     failed_last: frozenset[str] = frozenset()
     passes_after: int = 99
     costs: tuple[Cost, ...] = ()
+    on_old: Callable[[], object] = lambda: None
 
     def choose(self, new, old, paths, tiers, failed) -> Choice:
         self.failed_last = failed
@@ -115,11 +116,13 @@ def machine(monkeypatch):
     found = Machine()
 
     class Before:
-        def __init__(self, triple, out):
-            pass
+        def __init__(self, triple, out, check):
+            self.check = check
 
         def outcome(self, tier, scenario, here=False):
             key = (tier, scenario.name if scenario else tier)
+            found.on_old()
+            self.check()
             found.asked_old.append(named(key))
             return (found.late | found.old).get(named(key), Outcome(*key, "PASS"))
 
@@ -580,6 +583,19 @@ def test_what_another_run_has_shown_already_is_not_waited_for(machine, upgrade, 
     other.end()
 
 
+def test_a_failure_that_nobody_was_told_is_told_while_the_other_run_goes_on(
+    machine, upgrade, run, monkeypatch
+):
+    """It was found between the look at what is to do and this call."""
+    machine.fails = {"eager ar": "KeyError: 12"}
+    run()
+    (upgrade.job.folder / "emulate.told").unlink()
+    machine.played.clear()
+    other = Other(upgrade, monkeypatch)
+    assert (run()[0], other.looks, machine.played) == (1, 0, [])
+    other.end()
+
+
 def test_what_another_run_shows_first_is_taken_while_it_goes_on(machine, upgrade, run, monkeypatch):
     def shows() -> None:
         other.end()
@@ -621,7 +637,7 @@ def test_a_failure_of_the_rest_is_told_while_the_others_run(machine, upgrade, ru
     machine.fails = {"eager talker": "KeyError: 'tide'"}
     machine.old = {"eager talker": Outcome("eager", "talker", "PASS")}
     monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
-    monkeypatch.setattr(os, "nice", lambda by: by)
+    monkeypatch.setattr(emulate, "give_way", lambda: None)
     assert run("--rest")[0] == 1
     assert [(one.verdict, one.data["failing"], one.data["pending"]) for one in seen] == [
         ("PASS", [], ["eager talker", "graph talker"]),
@@ -760,7 +776,7 @@ def test_an_edit_ends_the_waiting(machine, upgrade, run, monkeypatch):
 @pytest.fixture
 def behind_all(monkeypatch):
     monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
-    monkeypatch.setattr(os, "nice", lambda by: by)
+    monkeypatch.setattr(emulate, "give_way", lambda: None)
 
 
 def test_behind_an_edit_ends_nothing_and_what_fails_is_told_of_the_files_before(
@@ -810,6 +826,16 @@ def test_behind_an_edit_ends_a_run_when_somebody_waits_for_the_edited_files(
     assert "changed while gate emulate judged them" in json.dumps(result)
 
 
+def test_behind_an_edit_ends_a_run_of_the_old_pair_too(machine, upgrade, run, monkeypatch, behind_all):
+    """It is what takes longest, and is asked for when all others ended."""
+    machine.fails = {"eager talker": "KeyError: 12"}
+    machine.late = {"eager talker": Outcome("eager", "talker", "PASS")}
+    monkeypatch.setattr(machine, "on_old", lambda: write(upgrade.repo, RUNNER, "NAME = 'edited'\n"))
+    (upgrade.job.folder / "emulate.wanted").write_text("another tree")
+    assert run("--rest")[0] == 2
+    assert machine.asked_old == []
+
+
 def test_who_waits_says_for_which_files(machine, upgrade, run, monkeypatch):
     other = Other(upgrade, monkeypatch)
     assert run()[0] == 0
@@ -820,7 +846,7 @@ def test_who_waits_says_for_which_files(machine, upgrade, run, monkeypatch):
 
 def test_a_run_that_nobody_waits_for_is_no_stage_at_work(machine, upgrade, run, monkeypatch):
     monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
-    monkeypatch.setattr(os, "nice", lambda by: by)
+    monkeypatch.setattr(emulate, "give_way", lambda: None)
     states = []
 
     def looking(*given, **options):
@@ -839,7 +865,7 @@ def test_a_failure_of_what_is_needed_ends_the_rest_that_somebody_waits_for(
 ):
     if not waited_for:
         monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
-        monkeypatch.setattr(os, "nice", lambda by: by)
+        monkeypatch.setattr(emulate, "give_way", lambda: None)
     machine.fails = {"eager generation": "TypeError: step() takes 2", "eager talker": "KeyError: 'tide'"}
     assert run("--rest")[0] == 1
     began = ["import", "eager ar", "eager generation"]

@@ -12,6 +12,7 @@ import pytest
 
 from npu_emulator.dry_run import server
 from npu_upgrade.gates.emulation import process
+from npu_upgrade.ground.behind import BEHIND
 from npu_upgrade.ground.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,3 +172,29 @@ def test_a_second_word_to_end_does_not_stop_the_ending(tmp_path, variables):
     assert driver.wait(timeout=30) == 143
     driver.stdout.close()
     assert not left(out)
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this system has no autogroups")
+@pytest.mark.parametrize("behind", [True, False])
+def test_behind_each_session_of_a_run_gives_way(tmp_path, variables, monkeypatch, behind):
+    """The scheduler divides the time between sessions first, so that nice alone does nothing."""
+    if behind:
+        monkeypatch.setenv(BEHIND, "1")
+    seen: list[set[str]] = []
+
+    def look() -> None:
+        pids = [
+            path.parent
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if str(tmp_path).encode() in _read(path)
+        ]
+        seen.append({_read(pid / "autogroup").decode().rpartition(" ")[2].strip() for pid in pids})
+        if len(seen) > 2:
+            raise BadInput("it was seen", expected="-", try_="-")
+
+    with pytest.raises(BadInput, match="it was seen"):
+        process.play(
+            Path(sys.executable), variables, plan_of(tmp_path), tmp_path, runs_of("long"), check=look
+        )
+    assert ("19" in seen[-1]) is behind
+    assert ("0" in seen[-1]) is not behind

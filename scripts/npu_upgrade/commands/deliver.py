@@ -95,7 +95,9 @@ def planned(delivery: Delivery, data: dict[str, Any], files: Sequence[str] = ())
     place = delivery.place
     amends = f", amending {place.head[:12]}" if place.earlier else ""
     summary = f"would commit {len(delivery.changed)} files on {place.branch}{amends}"
-    return Result(Verdict.PASS, summary, _data(delivery) | data, _listing(delivery, files), for_real())
+    found = _data(delivery) | data
+    # nothing is cut: to read the message is what it is run for
+    return Result(Verdict.PASS, summary, found, _listing(delivery, files), for_real(), found)
 
 
 def for_real() -> Command:

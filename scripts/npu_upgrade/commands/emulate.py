@@ -197,7 +197,7 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
         gate.check()
         passed = last is not None and last.verdict == "PASS"
         failed = last is not None and last.verdict == "FAIL" and last.id != _last_told(gate.job)
-        if asked.whole and (failed if asked.rest else new or passed):
+        if asked.whole and (failed or (not asked.rest and (new or passed))):
             yield _found_by_another(gate)
             return
         if _wanted(gate.job) != gate.subject.tree:
@@ -396,7 +396,7 @@ class _Playing:
         """``note`` is given what is found so far, at each new failure that others follow."""
         _ = asked.problems  # said before the work begins
         self._asked, self._note = asked, note
-        self._before = Before(asked.old, asked.out / "old") if asked.old else None
+        self._before = Before(asked.old, asked.out / "old", asked.check) if asked.old else None
         choice = asked.choice
         self._by_name = {(tier, one.name): one for tier, one in (*choice.needed, *choice.pending)}
         self._olds: dict[tuple[str, str], Outcome | None] = {}
@@ -554,7 +554,7 @@ class _Playing:
             return True
         say(f"{outcome.name} gave an unexpected answer: trying again")
         wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "again" / "-".join(key)
-        other = run_triple(self._asked.triple, wanted, out).outcomes[-1]
+        other = run_triple(self._asked.triple, wanted, out, check=self._asked.check).outcomes[-1]
         if other.state != PASS and other.why == outcome.why:
             return True
         then = "passed" if other.state == PASS else f"said: {other.why}"

@@ -25,7 +25,7 @@ from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground import command
 from npu_upgrade.ground.command import Command, upgrade
-from npu_upgrade.ground.errors import BadInput, UpgradeError
+from npu_upgrade.ground.errors import BadInput, ChangedError, UpgradeError
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -34,10 +34,6 @@ from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.upgrade import not_for
 from npu_upgrade.sources.content import content_digest
 from npu_upgrade.sources.tree import SourceTree, open_source, overlay
-
-
-class ChangedError(BadInput):
-    """The files are not those any more that a gate began to judge."""
 
 
 @dataclass(frozen=True)

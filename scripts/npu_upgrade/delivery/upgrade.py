@@ -237,12 +237,19 @@ def _pending(standing: Sequence[Record]) -> list[str]:
 
 
 def _by_hand(job: Job, plan: Plan) -> list[str]:
-    """The hunks that a person wrote in a form of the NPU side's own, and methods edited since the merge."""
-    hunks = [f"{e.unit}: {e.note}" for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
+    """The hunks that a person wrote in a form of the NPU side's own, and methods edited since the merge.
+
+    Those of one reason are named together.
+    """
+    hunks = [(e.unit, e.note) for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
     told = [one for one in plan.items if one["kind"] == EDITED and one["state"] == "done"]
-    by_hand = hunks + [f"{edited_unit(one)}: {one['note']}" for one in told]
-    named = {line.partition(":")[0] for line in by_hand}
-    return by_hand + [f"{unit}: after the GPU side" for unit in plan.after_gpu if unit not in named]
+    by_hand = hunks + [(edited_unit(one), str(one["note"])) for one in told]
+    named = {unit for unit, _ in by_hand}
+    by_hand += [(unit, "after the GPU side") for unit in plan.after_gpu if unit not in named]
+    units: dict[str, list[str]] = {}
+    for unit, why in by_hand:
+        units.setdefault(why, []).append(unit)
+    return [f"{', '.join(dict.fromkeys(those))}: {why}" for why, those in units.items()]
 
 
 def _ported(job: Job) -> Section:

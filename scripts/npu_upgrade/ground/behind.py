@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -36,4 +37,32 @@ def is_behind() -> bool:
 def give_way() -> None:
     """Let what somebody waits for go first, when nobody waits for this process."""
     if is_behind():
-        os.nice(10)
+        os.nice(_LAST)
+        _put_last(os.getpid())
+
+
+def let_give_way(process: int) -> None:
+    """The same of the sessions that a process and its children began since: each has its own share of the time.
+
+    Linux divides the time between sessions first (autogroups), and ``nice`` counts within one.
+    """
+    if is_behind():
+        for one in (process, *_children(process)):
+            _put_last(one)
+
+
+_LAST = 19
+
+
+def _put_last(process: int) -> None:
+    with contextlib.suppress(OSError):  # it ended, or this system has no autogroups
+        Path(f"/proc/{process}/autogroup").write_text(str(_LAST), "ascii")
+
+
+def _children(process: int) -> list[int]:
+    try:
+        return [
+            int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text("ascii").split()
+        ]
+    except OSError:
+        return []

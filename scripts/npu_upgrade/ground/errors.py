@@ -31,6 +31,10 @@ class BadInput(UpgradeError):
     """Usage or input is wrong: the same call fails until the caller changes it (exit 2)."""
 
 
+class ChangedError(BadInput):
+    """The files are not those any more that a gate began to judge."""
+
+
 class Blocked(UpgradeError):
     """Something outside is missing: network, tool, hardware, disk (exit 3).
 

@@ -43,10 +43,12 @@ def rank(
             ranked.lower(3, f"calls {', '.join(sorted(idle))}, which does nothing without torch.cuda")
     _follow_needs(found)
     _wanted_methods(found, npu)
-    if _agree(found, Work(list(found.values()), npu, new)):
+    work = Work(list(found.values()), npu, new)
+    if _agree(found, work):
         _follow_needs(found)
         _wanted_methods(found, npu)
     keep_whole(found, npu)
+    _refuse(found, work)
     return sorted(found.values(), key=lambda r: (r.tier, -round(r.followed, 2)))
 
 
@@ -264,6 +266,18 @@ def _agree(found: dict[str, Ranked], work: Work) -> bool:
             changed = True
             _cure(found[name], broken, found, work)
     return changed
+
+
+def _refuse(found: dict[str, Ranked], work: Work) -> None:
+    """Lower of the second tier what could not be taken if somebody asked for it: nobody is to be offered it."""
+    alone = [name for name, ranked in found.items() if ranked.tier == 2]
+    refused: dict[str, str] = {}
+    together = work.fitting(alone, refused)
+    wrong = work.disagreeing(work.files(together), together)
+    for name in alone:
+        if name in refused or wrong.keys() & set(work.all_of([name])):
+            if broken := _broken([name], work):
+                found[name].lower(3, broken)
 
 
 def _broken(ids: list[str], work: Work) -> str:

@@ -28,7 +28,7 @@ from npu_upgrade.gates.emulation.outcome import (
 )
 from npu_upgrade.gates.emulation.process import play, runner_module
 from npu_upgrade.gates.vllm_cpu import models_folder, references
-from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.ground.errors import ChangedError, UpgradeError
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import cut
 
@@ -225,10 +225,10 @@ def _executed(triple: Triple, ran: Collection[Ran]) -> dict[str, set[int]]:
 
 
 class Before:
-    """The matched old pair, of which only what the new one fails has to run."""
+    """The matched old pair, of which only what the new one fails has to run; a run ends when ``check`` raises."""
 
-    def __init__(self, triple: Triple, out: Path) -> None:
-        self.triple, self._out = triple, out
+    def __init__(self, triple: Triple, out: Path, check: Callable[[], object] = lambda: None) -> None:
+        self.triple, self._out, self._check = triple, out, check
 
     @cached_property
     def _released(self) -> ReleasedPair | None:
@@ -255,6 +255,9 @@ class Before:
                 return found
             say(f"the matched old pair, for {' '.join(dict.fromkeys((tier, name)))}")
             out, wanted = self._out / f"{tier}-{name}", [(tier, scenario)] if scenario else []
-            return run(self.triple, wanted, out, reuse=settled, pair="old").outcomes[-1]
+            played = run(self.triple, wanted, out, reuse=settled, check=self._check, pair="old")
+            return played.outcomes[-1]
+        except ChangedError:
+            raise
         except UpgradeError as error:
             return Outcome(tier, name, INCONCLUSIVE, f"the old pair cannot run here: {error.what}")

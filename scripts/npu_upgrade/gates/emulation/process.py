@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.code.definitions import module_of
+from npu_upgrade.ground.behind import let_give_way
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
 from npu_upgrade.ground.files import write_json
@@ -66,7 +67,7 @@ def play(
         )
         try:
             with contextlib.suppress(BrokenPipeError):  # it ended, and the files say how
-                _follow(process, runs, go_on, check)
+                _follow(process, runs, go_on, lambda: (let_give_way(process.pid), check()))
         finally:
             _end(process)
     if not (out / "import.json").exists():
