@@ -42,7 +42,7 @@ def give_way() -> None:
 
 
 def let_give_way(process: int) -> None:
-    """The same of the sessions that a process and its children began since: each has its own share of the time.
+    """The same for the sessions that a process and its children began: each has a share of the time.
 
     Linux divides the time between sessions first (autogroups), and ``nice`` counts within one.
     """

@@ -269,15 +269,15 @@ def _agree(found: dict[str, Ranked], work: Work) -> bool:
 
 
 def _refuse(found: dict[str, Ranked], work: Work) -> None:
-    """Lower of the second tier what could not be taken if somebody asked for it: nobody is to be offered it."""
+    """Lower of the second tier what could not be taken by who asks for it, so that nobody is offered it."""
     alone = [name for name, ranked in found.items() if ranked.tier == 2]
     refused: dict[str, str] = {}
     together = work.fitting(alone, refused)
     wrong = work.disagreeing(work.files(together), together)
     for name in alone:
-        if name in refused or wrong.keys() & set(work.all_of([name])):
-            if broken := _broken([name], work):
-                found[name].lower(3, broken)
+        doubtful = name in refused or wrong.keys() & set(work.all_of([name]))
+        if doubtful and (broken := _broken([name], work)):
+            found[name].lower(3, broken)
 
 
 def _broken(ids: list[str], work: Work) -> str:

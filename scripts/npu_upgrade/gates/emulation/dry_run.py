@@ -225,7 +225,7 @@ def _executed(triple: Triple, ran: Collection[Ran]) -> dict[str, set[int]]:
 
 
 class Before:
-    """The matched old pair, of which only what the new one fails has to run; a run ends when ``check`` raises."""
+    """The matched old pair, of which only what the new one fails has to run, until ``check`` raises."""
 
     def __init__(self, triple: Triple, out: Path, check: Callable[[], object] = lambda: None) -> None:
         self.triple, self._out, self._check = triple, out, check
