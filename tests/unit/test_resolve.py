@@ -15,10 +15,11 @@ from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import resolve
 from npu_upgrade.commands.next_text import as_asked
+from npu_upgrade.commands.port import _write_by_method
 from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job import answer, stops
-from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _finding, _item, asks
+from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _finding, _item, asks, gains_of
 from npu_upgrade.job.check import _reason
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
@@ -982,6 +983,7 @@ def test_an_entry_answers_several_questions(tmp_path: Path, monkeypatch: pytest.
     assert (code, done["plan"]["verdict"]) == (0, "PASS")
 
 
+@pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize(
     ("answer", "replace", "code"),
     [
@@ -992,10 +994,11 @@ def test_an_entry_answers_several_questions(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_a_side_of_a_conflict_is_taken_with_small_changes(
-    world: World, tmp_path: Path, answer: str, replace: dict[str, str], code: int
+    world: World, tmp_path: Path, answer: str, replace: dict[str, str], code: int, pairs: bool
 ) -> None:
     before, answers = text_of(world), tmp_path / "answers.yaml"
-    answers.write_text(json.dumps([{"id": ask()["id"], "answer": answer, "replace": replace}]))
+    given = list(replace.items()) if pairs else replace
+    answers.write_text(json.dumps([{"id": ask()["id"], "answer": answer, "replace": given}]))
     assert upgrade("resolve", "--from", str(answers))[0] == code
     assert (ANSWER_TEXT in text_of(world)) is (code == 0)
     assert (text_of(world) == before) is (code != 0)
@@ -1028,6 +1031,28 @@ def test_a_finding_sends_nobody_to_take_a_hunk_that_does_not_fit(world: World) -
     assert "port --apply port-1" in texts[1]["text"]
     assert "port --apply" not in texts[3]["text"]
     assert "the GPU side has it in port-1, to be written by hand: no place" in texts[3]["text"]
+
+
+def test_a_finding_names_the_file_with_all_that_its_method_lacks(world: World) -> None:
+    """Several findings of a method are mostly one change of the GPU side, which is best read once."""
+    job = open_job(world.omni)
+    hunks = [
+        {"id": f"port-{n}", "unit": unit, "reasons": why, "text": f"+ step({n})"}
+        for n, (unit, why) in enumerate([("R.run", ["no place"]), ("R.run", []), ("R.load", [])])
+    ]
+    _write_by_method(job, hunks)
+    assert [path.name for path in (job.folder / "gains").iterdir()] == ["R.run.diff"], (
+        "one hunk is in the answer"
+    )
+    assert gains_of(job, "R.run").read_text() == "port-0 (no place)\n+ step(0)\n\nport-1 (fits)\n+ step(1)\n"
+    here = {"project": job.project, "path": BASE, "line": 0, "text": "x"}
+    finding = {"subject": "flush", "here": here, **dict.fromkeys(("what", "why", "todo", "key"), "so")}
+    gains_of(job, "R.").write_text("+ step()")
+    told = [
+        _finding(finding | {"check": check, "owner": "R"}, job, "", {}).texts["text"]
+        for check in ("parity-x", "lost")
+    ]
+    assert [".npu-upgrade/jobs" in one for one in told] == [True, False]
 
 
 def test_one_text_answers_every_conflict_of_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

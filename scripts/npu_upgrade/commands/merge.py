@@ -29,7 +29,7 @@ from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, read_object, sha256, write_together
-from npu_upgrade.ground.paths import workspace_root
+from npu_upgrade.ground.paths import cache_root, workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -195,10 +195,25 @@ def _run(args: argparse.Namespace, before: _Before) -> Result:
     plan = _plan(inputs, base, merged, earlier, pins=bool(repo))
     result = _written(args, job, inputs.omni, plan, merged, out, repo, checkout, branch, before)
     read = {"target": inputs.target, "vllm": inputs.vllm, "base": base}
-    result.data["sources"] = {name: str(tree.root) for name, tree in read.items() if tree and tree.root}
+    result.data["sources"] = {name: _near(job, tree) for name, tree in read.items() if tree and tree.root}
     if result.data["sources"]:
         result.brief = (result.brief or {}) | {"sources": result.data["sources"]}
     return result
+
+
+def _near(job: Job, tree: SourceTree) -> str:
+    """The folder of a source; of one in the cache, whose path is long, a link to it in the workspace."""
+    assert tree.root
+    if not tree.root.is_relative_to(cache_root()):
+        return str(tree.root)
+    link = workspace_root(job.workspace) / "sources" / f"{tree.project}-{tree.version}"
+    try:
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(tree.root)
+    except OSError:  # no links here
+        return str(tree.root)
+    return str(link.relative_to(Path.cwd()) if link.is_relative_to(Path.cwd()) else link)
 
 
 def _written(

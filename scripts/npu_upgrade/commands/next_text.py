@@ -24,7 +24,7 @@ _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
 _PROJECT = re.compile(r"^there: [\w-]+ (?=\S+:\d)")
 _FOLDER = re.compile(r"(^there: |\| )((?:[\w.-]+/)+)(?=[\w-]+\.py:\d)", re.MULTILINE)
-_SAID = re.compile(r"why: |do: |The override calls it ")
+_SAID = re.compile(r"why: |do: |gpu: |The override calls it ")
 _NAME = re.compile(r"(?:self\.)?\w+(?:\(\))?|\W")
 _RULE = re.compile(r"[-=]{6,}")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ from npu_upgrade.commands.port_text import brief_data, hunk_data, survey_text
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
-from npu_upgrade.ground.files import read_object, write_json
+from npu_upgrade.ground.files import read_object, write_atomic, write_json
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.ask import port_survey
+from npu_upgrade.job.ask import GAINS, gains_of, port_survey
 from npu_upgrade.job.job import Job, find_workspace, naming, open_job
 from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
@@ -282,8 +283,21 @@ def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None 
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept
         )
+        _write_by_method(job, kept.get("hunks", []))
     job = job or (_job_of(place.folder) if place else None)
     return ending(result, job, lists=True) if job else result
+
+
+def _write_by_method(job: Job, hunks: Sequence[Mapping[str, Any]]) -> None:
+    """A file for each method with several hunks, which are best read as the one change that they are."""
+    shutil.rmtree(job.folder / GAINS, ignore_errors=True)
+    for unit in {hunk["unit"]: None for hunk in hunks}:
+        mine = [hunk for hunk in hunks if hunk["unit"] == unit]
+        told = (
+            f"{one['id']} ({'; '.join(one['reasons']) or 'fits'})\n{one['text'].rstrip()}\n" for one in mine
+        )
+        if mine[1:]:
+            write_atomic(gains_of(job, unit), "\n".join(told))
 
 
 def _job_of(folder: Path, workspace: Path | None = None, name: str | None = None) -> Job | None:

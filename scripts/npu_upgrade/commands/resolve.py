@@ -11,7 +11,7 @@ marker is refused and nothing is written.
 that shares the answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and, where they
 apply, `text`, `imports`, `note`, `until`, `in` and, with a side of a conflict, or with `with` in place of
 `text`, `replace` (a mapping from what stands once in that side, or in the method asked about, to what takes
-its place). It takes all of them, or none.
+its place; of several lines easier as a list of pairs: `- [BEFORE, AFTER]`). It takes all of them, or none.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     id: str | list[str]
     answer: Literal["ours", "theirs", "base", "with", "accept", "by-hand", "waive", "leave"]
     text: str = ""
-    changes: dict[str, str] = msgspec.field(default={}, name="replace")
+    replace: dict[str, str] | list[tuple[str, str]] = {}
     imports: list[str] = []
     note: str = ""
     until: str = ""
@@ -90,6 +90,11 @@ class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     @property
     def word(self) -> str:
         return self.answer if self.answer in ("accept", "by-hand", "waive", "leave") else ""
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """What stands there -> what takes its place."""
+        return dict(self.replace)
 
     @property
     def ids(self) -> list[str]:

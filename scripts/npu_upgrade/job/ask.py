@@ -241,6 +241,10 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str, survey: Mapping[s
         if one["id"] not in fits:
             reason = next(iter(one.get("reasons") or []), "it has no place")
             lines.append(f"the GPU side has it in {one['id']}, to be written by hand: {reason}")
+    gains = gains_of(job, unit)
+    if str(finding["check"]).startswith("parity") and gains.exists():
+        near = gains.relative_to(job.workspace)
+        lines.append(f"gpu: all that the GPU side changed in {unit.rpartition('.')[2]} is in {near}")
     for name, one in (("here", here), ("there", there)):
         if one:
             place = f"{one.get('project')} {one.get('path')}:{one.get('line')}"
@@ -263,6 +267,14 @@ def _brought_by(finding: dict[str, Any], path: str, survey: Mapping[str, Any]) -
     hunks = (one for one in survey.get("hunks", []) if words and one["path"] == path)
     found = [one for one in hunks if brought.search(str(one.get("text")))]
     return found if len(found) <= _FEW else []
+
+
+GAINS = "gains"  # the folder of a job with a file for each method that lacks several hunks of the GPU side
+
+
+def gains_of(job: Job, unit: str) -> Path:
+    """The file of a method."""
+    return job.folder / GAINS / f"{unit}.diff"
 
 
 def unasked_hunk(job: Job, id_: str) -> Ask | None:
