@@ -11,6 +11,10 @@ import pytest
 from lineage_kit import RUNNERS, UPSTREAM, commit_at, git_at
 from merge_kit import CONFLICTING, OLD, OURS, World, make_world, runner_files, upgrade
 
+from npu_upgrade.commands import merge as command
+from npu_upgrade.job.job import open_job
+from npu_upgrade.sources.tree import SourceTree
+
 BASE = RUNNERS[0].path
 
 
@@ -338,3 +342,18 @@ def test_again_refuses_changes_on_another_branch(world: World, monkeypatch: pyte
 def test_again_needs_a_job(world: World) -> None:
     assert upgrade("merge", "--again")[0] == 2
     assert upgrade("merge", "--out", "out")[0] == 2
+
+
+def test_a_source_of_the_cache_is_linked_into_the_workspace(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own path is long, and is printed with each line that a search finds there."""
+    merge(world, "--out", str(tmp_path / "out"))
+    cached, own = tmp_path / "cache" / "archives" / "5e1f" / "files", tmp_path / "own"
+    cached.mkdir(parents=True)
+    monkeypatch.setattr(command, "cache_root", lambda: tmp_path / "cache")
+    job = open_job(Path.cwd())
+    for _ in range(2):  # the second time it is there already
+        near = Path(command._near(job, SourceTree("-", "-", "vllm-ascend", version="0.30.0", root=cached)))
+        assert (near.name, near.resolve()) == ("vllm-ascend-0.30.0", cached.resolve())
+    assert command._near(job, SourceTree("-", "-", "vllm-ascend", version="0.30.0", root=own)) == str(own)
