@@ -416,6 +416,17 @@ def test_an_open_hunk_survives_into_the_next_upgrade(world: PortWorld) -> None:
     assert "downstream_cache" in world.ar.read_text()
 
 
+def test_a_hunk_waits_for_a_method_that_is_on_another_branch(world: PortWorld) -> None:
+    hunk, text = world.hunks()["ar.__init__"], world.ar.read_text()
+    world.ar.write_text(text.replace("def __init__(", "def begin("))
+    between = write_tree(world.root / "between", omni_files((world.omni / GPU_AR).read_text()))
+    code, data, err = world.port(since=f"dir:{between}")
+    assert code == 0, err
+    assert hunk["id"] not in [one["id"] for one in data["hunks"]]
+    world.ar.write_text(text)
+    assert hunk["id"] in [one["id"] for one in world.port(since=f"dir:{between}")[1]["hunks"]]
+
+
 def test_an_open_hunk_over_two_depths_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block = "        if batch.last:\n            self.send(batch)\n"
     more = "            self.stage_name = batch.name\n        self.sent = batch.name\n"

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from npu_upgrade.code.module import Unit
 from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement
 from npu_upgrade.lineage.downstream import Runner
@@ -106,12 +107,19 @@ def carried(
 ) -> dict[str, Hunk | None]:
     """The ``kept`` hunks that ``present`` does not list any more, by their ids.
 
-    None for one that the GPU side does not have any more, or that a present hunk includes.
+    None for one that the GPU side does not have any more, or that a present hunk includes. What changes a
+    method that the NPU side does not have, as on another branch, waits in the ledger.
     """
     listed = {hunk.id for hunk in present}
     return {
-        name: hunk and _found(hunk, present, npu, new) for name, hunk in kept.items() if name not in listed
+        name: hunk and _found(hunk, present, npu, new)
+        for name, hunk in kept.items()
+        if name not in listed and not (hunk and hunk.kind == "change" and hunk.unit not in _units(hunk, npu))
     }
+
+
+def _units(hunk: Hunk, npu: NpuSide) -> Mapping[str, Unit]:
+    return npu.modules[hunk.runner.kind].units
 
 
 def _found(hunk: Hunk, present: Iterable[Hunk], npu: NpuSide, new: GpuSide) -> Hunk | None:

@@ -22,9 +22,28 @@ _FROM_DOTS = re.compile(r"\bfrom[\s\\]+[.\s\\]+import\b")
 
 def definitions(program: Program, package: str, name: str) -> list[str]:
     """The modules of the package that define ``name`` at their top level."""
-    start = re.compile(rf"^[ \t]*(?:(?:async\s+)?def\s+|class\s+)?{name}\b", re.MULTILINE)
+    start = rf"(?:(?:async\s+)?def\s+|class\s+)?{name}\b"
+    first = re.compile(rf"^{start}(?!.*\b__name__\b)", re.MULTILINE)  # what is made of it is of one module
+    later = re.compile(rf"^(?:({_BLOCK})|([ \t]+{start})|[^\s#)\]}}])", re.MULTILINE)
     files = files_with(program, package, name)
-    return [module_of(path) for path, text in files if start.search(text) and name in importable(text)]
+    may_define = ((path, text) for path, text in files if first.search(text) or _outside(later, text))
+    return [module_of(path) for path, text in may_define if name in importable(text)]
+
+
+_BLOCK = r"(?:async\s+)?def\s|class\s|@"
+
+
+def _outside(later: re.Pattern[str], text: str) -> bool:
+    """Whether an indented line begins with the name outside of functions and classes, as in ``try:``.
+
+    To read the module for it takes a hundred times as long, and a common name begins a line nearly anywhere.
+    """
+    inside = False
+    for found in later.finditer(text):
+        if found[2] and not inside:
+            return True
+        inside = inside if found[2] else bool(found[1])
+    return False
 
 
 def importers(program: Program, item: Import) -> list[str]:
