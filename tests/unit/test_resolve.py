@@ -29,6 +29,7 @@ from npu_upgrade.job.port_ledger import Ledger
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
 ANSWER_TEXT = "        self.record(stats.of(logits.cpu()))\n"
+DEEPER = " " * 12
 
 
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str) -> World:
@@ -384,6 +385,17 @@ def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
     code, data, _ = upgrade("resolve", id_, "--accept", "--note", "it takes two since 0.28")
     assert code == 0, data
     assert "the note is kept as the reason for OmniNPUModelRunner.load_two" in data["summary"]
+    answers = world.workspace / "answers.json"
+    given = {"id": "OmniNPUModelRunner.load_two", "answer": "accept", "note": "two arguments are left"}
+    answers.write_text(json.dumps([given]))
+    code, data, _ = upgrade("resolve", "--from", str(answers))
+    assert code == 0, data
+    upgrade("plan")
+    assert _by_hand(open_job(world.omni), load_plan(open_job(world.omni))) == [
+        "OmniNPUModelRunner.load_two: two arguments are left"
+    ]
+    answers.write_text(json.dumps([given | {"note": "it takes two since 0.28"}]))
+    assert upgrade("resolve", "--from", str(answers))[0] == 0
     job = open_job(world.omni)
     assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.load_two: it takes two since 0.28"]
     upgrade("plan")
@@ -991,6 +1003,8 @@ def test_an_entry_answers_several_questions(tmp_path: Path, monkeypatch: pytest.
         ("theirs", {"stats.of(states)": "states"}, 2),  # stands nowhere
         ("theirs", {"s": "t"}, 2),  # more than once
         ("with", {"logits": "states"}, 2),  # no side
+        # as a text of YAML has it, or another nesting
+        ("theirs", {DEEPER + "self.record(stats.of(logits))\n": DEEPER + ANSWER_TEXT.lstrip()}, 0),
     ],
 )
 def test_a_side_of_a_conflict_is_taken_with_small_changes(
@@ -1002,6 +1016,18 @@ def test_a_side_of_a_conflict_is_taken_with_small_changes(
     assert upgrade("resolve", "--from", str(answers))[0] == code
     assert (ANSWER_TEXT in text_of(world)) is (code == 0)
     assert (text_of(world) == before) is (code != 0)
+
+
+def test_lines_are_replaced_as_deep_as_they_stand() -> None:
+    side = "    if a:\n        b()\n    c()\n    d()\n"
+    assert resolve._indented_as_in(side, "  b()\nc()", "e()") == ("  b()\nc()", "e()"), (
+        "other depths to each other"
+    )
+    assert resolve._indented_as_in(side, "c()\nd()\n", "for e in f:\n    d()\n") == (
+        "    c()\n    d()",
+        "    for e in f:\n        d()",
+    )
+    assert resolve._indented_as_in("a()\n a()\n", "  a()", "b()") == ("  a()", "b()"), "it stands there twice"
 
 
 @pytest.mark.parametrize(

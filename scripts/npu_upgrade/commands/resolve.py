@@ -11,16 +11,20 @@ marker is refused and nothing is written.
 that shares the answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and, where they
 apply, `text`, `imports`, `note`, `until`, `in` and, with a side of a conflict, or with `with` in place of
 `text`, `replace` (a mapping from what stands once in that side, or in the method asked about, to what takes
-its place; of several lines easier as a list of pairs: `- [BEFORE, AFTER]`). It takes all of them, or none.
+its place; of several lines easier as a list of pairs: `- [BEFORE, AFTER]`; whole lines may stand at any
+indentation). It takes all of them, or none. An `id` that is a method (Class.method), with `accept` and a
+`note`, gives the reason for what was written by hand there.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import dedent, indent
 from typing import Any, Literal
 
 import msgspec
@@ -200,7 +204,9 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
 
     What is waived or left comes first: a text changes the files, and their findings then wait for an audit.
     """
-    entries = sorted(entries, key=lambda entry: entry[1].answer not in ("waive", "leave"))
+    named = {id_: given.note for id_, given in entries if _METHOD.fullmatch(id_) and given.note.strip()}
+    entries = [entry for entry in entries if entry[0] not in named]
+    entries.sort(key=lambda entry: entry[1].answer not in ("waive", "leave"))
     taken: list[tuple[Ask, Answer]] = []
     dropped: list[str] = []
     refused: dict[str, list[str]] = {}
@@ -243,6 +249,11 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     states = _states(taken)
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
+    for one in load_plan(job).items:  # what has another reason already
+        unit = edited_unit(one) if one["kind"] == EDITED and one["state"] == "done" else ""
+        if unit in named:
+            answer.to_closed(job, Ask(ITEM, one["id"], one["title"], one["path"], unit), named[unit])
+            states[one["id"]], notes[one["id"]] = "done", named[unit]
     said = f"{len(taken) - sum(closed.values())} answers"
     said += f"; not needed, an edit has closed it: {', '.join(closed)}" if closed else ""
     said += " (the note is kept as the reason)" if any(closed.values()) else ""
@@ -251,7 +262,10 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
         if dropped
         else ""
     )
-    return _recheck(job, data, said, states, notes, reasons=_reasons(taken))
+    return _recheck(job, data, said, states, notes, reasons=[*named.items(), *_reasons(taken)])
+
+
+_METHOD = re.compile(r"\w+\.\w+")  # what is written by hand in it has the reason that the entry gives
 
 
 def _reasons(taken: list[tuple[Ask, Answer]]) -> list[tuple[str, str]]:
@@ -359,6 +373,8 @@ def _changed(side: str, where: str, given: Given, ask: Ask) -> str:
     for before, after in given.changes.items():
         if not side.count(before) and side.endswith(before.rstrip("\n")):  # a last line without its end
             before, after = before.rstrip("\n"), after.rstrip("\n")
+        if not side.count(before):
+            before, after = _indented_as_in(side, before, after)
         if side.count(before) != 1:
             raise BadInput(
                 f"{ask.id}: `replace`: it stands {side.count(before)} times in {where}: {before!r}",
@@ -367,6 +383,17 @@ def _changed(side: str, where: str, given: Given, ask: Ask) -> str:
             )
         side = side.replace(before, after)
     return side
+
+
+def _indented_as_in(side: str, before: str, after: str) -> tuple[str, str]:
+    """Whole lines and what takes their place, as deep as they stand in ``side``, where they do so once."""
+    wanted, lines = dedent(before).strip("\n").split("\n"), side.split("\n")
+    windows = [lines[at : at + len(wanted)] for at in range(len(lines) - len(wanted) + 1)]
+    found = ["\n".join(one) for one in windows if dedent("\n".join(one)).split("\n") == wanted]
+    if len(set(found)) != 1:
+        return before, after
+    first = found[0].split("\n")[0]
+    return found[0], indent(dedent(after).strip("\n"), first[: len(first) - len(wanted[0])])
 
 
 def _in_runner(ask: Ask, plan: Plan, kind: str) -> Ask:
