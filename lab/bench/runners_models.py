@@ -55,15 +55,14 @@ class Model:
     v2: str = ""
 
 
+_NO_V2 = "its pipeline declares no native V2 data plane, and the older one was not tried"
 MODELS = (
     Model("Qwen3-TTS", "qwen3-tts"),
-    Model(
-        "Qwen3-Omni",
-        "qwen3-omni",
-        v2="its pipeline declares no native V2 data plane, and the older one was not tried",
-    ),
-    Model("MiniCPM-o 4.5", instead="not tried"),
-    Model("HunyuanImage3, AR stage", instead="not tried"),
+    Model("Qwen3-Omni", "qwen3-omni", v2=_NO_V2),
+    Model("Qwen2.5-Omni", "qwen2.5-omni", v2=_NO_V2),
+    Model("MiniCPM-o 4.5", "minicpm-o", v2=_NO_V2),
+    Model("Fish Speech", "fish-speech", v2=_NO_V2),
+    Model("HunyuanImage3, AR stage", "hunyuan-image3"),
     Model("each of them on a GPU", instead="BLOCKED: needs a GPU and vLLM's wheel"),
 )
 DEFAULT = ("Qwen3-TTS eager",)

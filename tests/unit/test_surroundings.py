@@ -293,7 +293,7 @@ def test_gone_and_new_upstream_methods(overridden) -> None:
 
 
 def test_a_long_diff_is_cut(overridden) -> None:
-    long = "\n".join(f"    step_{number}()" for number in range(200))
+    long = "\n".join(f"    step_{number}()" for number in range(300))
     (item,) = overridden("def run(self):\n    mine()", "def run(self):\n    go()", f"def run(self):\n{long}")
     assert item.detail.count("\n") == DIFF_LINES + 1
     assert item.detail.endswith("more lines")

@@ -72,10 +72,10 @@ def audited_scopes(world: World, resolver: Resolver) -> Iterator[Scope]:
     """Every function of the audited files; methods once per class on whose objects they run. With those
     that are named for the device, wherever they are."""
     for file in world.files:
-        yield Scope(file, file.tree)
-        yield from (Scope(file, function.node) for function in file.functions.values())
+        functions = (Scope(file, function.node) for function in file.functions.values())
+        yield from filter(world.concerns, (Scope(file, file.tree), *functions))
     yield from _methods(world, resolver, True)
-    yield from device_scopes(world)
+    yield from filter(world.concerns, device_scopes(world))
 
 
 @held
@@ -113,8 +113,8 @@ def _methods(world: World, resolver: Resolver, own: bool) -> Iterator[Scope]:
     audited = {id(file) for file in world.files}
     for cls in world.side.classes:
         for method in methods_on(cls):
-            if (id(method.owner.file) in audited) is own:
-                yield scope_of(cls, method)
+            if (id(method.owner.file) in audited) is own and world.concerns(scope := scope_of(cls, method)):
+                yield scope
 
 
 def functions_of(file: File) -> Iterator[Scope]:
@@ -127,7 +127,7 @@ def functions_of(file: File) -> Iterator[Scope]:
 def users_of(world: World) -> Iterator[Scope]:
     """The functions of the project's other files that name a package of the audited ones."""
     for file in _users(world) if world.looks_beside else ():
-        yield from functions_of(file)
+        yield from filter(world.concerns, functions_of(file))
 
 
 @held

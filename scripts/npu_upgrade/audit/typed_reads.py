@@ -272,7 +272,8 @@ def all_typed_reads(world: World, types: Types) -> Iterator[TypedRead]:
     seen: set[tuple[int, int, str]] = set()
     ours = frozenset(world.side.classes)
     beside = ((scope, None, ours) for scope in users_of(world))
-    for frame, only, mine in (*((*one, frozenset()) for one in _frames(world)), *beside):
+    frames = ((*one, frozenset()) for one in _frames(world) if world.concerns(one[0]))
+    for frame, only, mine in (*frames, *beside):
         for read in typed_reads(frame, types, only, mine):
             key = (id(frame.node), id(read.node), read.name)
             if key not in seen:

@@ -6,6 +6,7 @@ platform plugin of vLLM in its place.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from npu_upgrade.lineage.project import distribution, package_of
 from npu_upgrade.program.facts import Effective, effective
 from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.program import ClassSymbol, File, Method, Program
+from npu_upgrade.program.scope import Scope
 from npu_upgrade.program.self_use import methods_on
 from npu_upgrade.sources.tree import SourceTree
 
@@ -77,18 +79,30 @@ class Pair:
 class World:
     """One triple with what the checks look at; ``old`` is the matched old triple, None without one.
 
-    ``beneath`` is the program of its vllm alone, where several worlds share one.
+    ``beneath`` is the program of its vllm alone, where several worlds share one. Where there are ``words``,
+    only functions with one of them in their text are looked at.
     """
 
     triple: Triple
     old: World | None = None
     beneath: Program | None = None
+    words: re.Pattern[str] | None = None
     program: Program = field(init=False)
     side: Downstream = field(init=False)
 
     def __post_init__(self) -> None:
         self.program = Program(self.triple.trees(), self.beneath)
         self.side = Downstream.within(self.program)
+
+    def concerns(self, scope: Scope) -> bool:
+        """Whether a function is looked at."""
+        if self.words is None:
+            return True
+        lines = scope.file.lines
+        node = scope.node
+        if not isinstance(node, ast.Module):
+            lines = lines[node.lineno - 1 : node.end_lineno]
+        return any(map(self.words.search, lines))
 
     @property
     def of_omni(self) -> bool:

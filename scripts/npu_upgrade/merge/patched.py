@@ -19,7 +19,7 @@ from npu_upgrade.lineage.units import UnitLineage
 from npu_upgrade.program.program import Program
 from npu_upgrade.sources.tree import SourceTree
 
-DIFF_LINES = 60
+DIFF_LINES = 200
 
 
 def diff_lines(before: list[str], after: list[str], *names: str, around: int = 3) -> list[str]:

@@ -7,7 +7,9 @@ overrides and its readers as they are. That shows on the whole tree only.
 from __future__ import annotations
 
 import ast
+import copy
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
@@ -15,15 +17,18 @@ from npu_upgrade.audit.checks.signatures import nature
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.run import KeptFindings, in_order, run_checks
 from npu_upgrade.audit.world import Triple, World
-from npu_upgrade.code.module import parse_module
+from npu_upgrade.code.module import Module, Unit, parse_module
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import signature_change
+from npu_upgrade.code.statements import split_statements
 from npu_upgrade.code.walk import walk
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.held import held
 from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.safe import attributes_of
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.program import ClassSymbol, Method
+from npu_upgrade.program.scope import Scope
 from npu_upgrade.program.self_use import methods_on
 from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.tree import overlay
@@ -31,6 +36,8 @@ from npu_upgrade.sources.tree import overlay
 _CHECKS = ("arity", "attributes", "calls", "signatures")
 # A hint that says less breaks nothing.
 _HINTS = {"return-type", "parameter-type"}
+_HOPS = 2
+"""So many methods a result goes through until somebody takes it apart."""
 
 
 class Agreement:
@@ -50,11 +57,12 @@ class Agreement:
 
     def _look(self, changed: Mapping[str, str]) -> list[Finding]:
         tree = overlay(self._npu.tree, dict(changed))
-        world = World(Triple(tree, self._npu.ascend, self._npu.vllm), self._before, self._npu.beneath)
+        words = self._words(changed)
+        world = World(Triple(tree, self._npu.ascend, self._npu.vllm), self._before, self._npu.beneath, words)
         name = f"port-{sha256(repr(sorted(changed.items())) + code_digest('port'))[:16]}"
         found = self._kept.once(name, functools.partial(_findings, world, changed))
         counted = [one for one in found if one.incident and one.kind not in _HINTS]
-        known = {one.key for check in {one.check for one in counted} for one in self._known(check)}
+        known = {one.key for check in {one.check for one in counted} for one in self._known(check, words)}
         return [one for one in counted if one.key not in known]
 
     @cached_property
@@ -65,10 +73,54 @@ class Agreement:
     def _kept(self) -> KeptFindings:
         return KeptFindings(self._before)
 
-    def _known(self, check: str) -> list[Finding]:
-        """What a check finds with the runner files as they are."""
-        find = functools.partial(run_checks, self._before, [check])
-        return self._kept.once(f"port-{check}", find) if check else []
+    def _known(self, check: str, words: re.Pattern[str] | None) -> list[Finding]:
+        """What a check finds with the runner files as they are, where the same is looked at."""
+        world = copy.copy(self._before)
+        world.words = words
+        name = f"port-{check}-{sha256(words.pattern)[:16] if words else 'all'}"
+        return self._kept.once(name, functools.partial(run_checks, world, [check])) if check else []
+
+    def _words(self, changed: Mapping[str, str]) -> re.Pattern[str] | None:
+        """The names by which other code can tell that these files changed: of functions, of attributes that
+        are set, and of what a module has; None where a class has other bases, which any method may tell.
+        """
+        words: set[str] = set()
+        for path, text in changed.items():
+            before, after = (parse_module(one) for one in (self._npu.texts[path], text))
+            if _bases(before) != _bases(after):
+                return None
+            for name in before.units.keys() | after.units.keys():
+                old, new = (_keys(module.units.get(name)) for module in (before, after))
+                if old != new:
+                    words.add(name.rpartition(".")[2].partition("@")[0])
+                    words.update(*(attributes_of(key, ast.Store) for key in old ^ new))
+            words |= before.top_level_names() ^ after.top_level_names()
+        for _ in range(_HOPS if words else 0):
+            words |= self._handing_on(_pattern(words))
+        return _pattern(words) if words else None
+
+    def _handing_on(self, words: re.Pattern[str]) -> set[str]:
+        """The methods that name one of these, and give something that may come of it."""
+        world = copy.copy(self._before)
+        world.words = words
+        methods = {method for cls in world.classes for method in methods_on(cls)}
+        naming = (one for one in methods if world.concerns(Scope(one.owner.file, one.node)))
+        return {
+            one.name for one in naming if any(isinstance(n, ast.Return) and n.value for n in walk(one.node))
+        }
+
+
+def _pattern(words: set[str]) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b")
+
+
+def _keys(unit: Unit | None) -> frozenset[str]:
+    return frozenset(one.key for one in split_statements(unit.source)) if unit else frozenset()
+
+
+def _bases(module: Module) -> list[str]:
+    classes = (node for node in module.tree.body if isinstance(node, ast.ClassDef))
+    return [f"{node.name}({', '.join(map(unparse, node.bases))})" for node in classes]
 
 
 @held

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
-from npu_upgrade.audit.overrides import forgets, functions_of, is_stub, overriding
+from npu_upgrade.audit.overrides import forgets, functions_of, inherited_scopes, is_stub, overriding
 from npu_upgrade.audit.type_hints import lost_parameters, lost_returns
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
@@ -27,7 +27,7 @@ from npu_upgrade.code.walk import dotted, string, walk
 from npu_upgrade.program.callees import Resolver, is_context_manager, resolver_of
 from npu_upgrade.program.conditions import names_in
 from npu_upgrade.program.program import ClassSymbol, File, Method
-from npu_upgrade.program.scope import Callee, Scope, decorators, scope_of
+from npu_upgrade.program.scope import Callee, Scope, decorators
 from npu_upgrade.program.self_use import methods_on
 
 ABOUT = "overrides that do not fit their parents' signatures, hints, or upstream's calls of them"
@@ -235,17 +235,13 @@ def bad_calls(world: World, resolver: Resolver) -> Iterator[BadCall]:
     """Calls outside the audited files, by methods that run on NPU objects, that do not fit."""
     audited = {id(file) for file in world.files}
     seen: set[tuple[int, int]] = set()
-    for cls in world.side.classes:
-        for method in methods_on(cls):
-            if id(method.owner.file) in audited:
-                continue
-            scope = scope_of(cls, method)
-            for bad in _in_scope(scope, resolver):
-                key = (id(bad.call), id(bad.callee.node))
-                mine = id(bad.callee.file) in audited or method.owner.project == "vllm-omni"
-                if mine and key not in seen and not _of_upstream(bad):
-                    seen.add(key)
-                    yield bad
+    for scope in inherited_scopes(world, resolver):
+        for bad in _in_scope(scope, resolver):
+            key = (id(bad.call), id(bad.callee.node))
+            mine = id(bad.callee.file) in audited or scope.file.project == "vllm-omni"
+            if mine and key not in seen and not _of_upstream(bad):
+                seen.add(key)
+                yield bad
 
 
 def _of_upstream(bad: BadCall) -> bool:
