@@ -17,6 +17,7 @@ from npu_upgrade.commands import next as next_command
 from npu_upgrade.environments import store
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.gates.emulation import dry_run, environment
+from npu_upgrade.gates.emulation.changed import Coverage
 from npu_upgrade.gates.emulation.choice import Choice
 from npu_upgrade.gates.emulation.costs import Cost
 from npu_upgrade.gates.emulation.kept import Ran
@@ -406,6 +407,24 @@ def test_what_was_not_shown_stays_named_until_it_runs_again(machine, upgrade, ru
     machine.undecided = {}
     monkeypatch.setattr(emulate, "choose", lambda *_: Choice([("graph", AR)], [], frozenset()))
     assert run()[1]["pending"] == []
+
+
+def test_what_was_at_work_when_it_was_told_is_not_named_once_the_files_changed(monkeypatch):
+    pending = [
+        "eager ar: LAG, x",
+        "graph ar",
+        "pipelines tts: INCONCLUSIVE, y (not compared with the old pair yet)",
+    ]
+    record = SimpleNamespace(data={"pending": pending})
+    monkeypatch.setattr(emulate, "_newest", lambda gate: record)
+    assert emulate._never_shown(None, SimpleNamespace(data={"runs": []})) == ["eager ar: LAG, x"]
+
+
+def test_a_changed_file_of_which_nothing_ran_is_named(machine, upgrade, run, monkeypatch):
+    covered = [Coverage("vllm_omni/npu/moe.py", 3, (1, 2, 3)), Coverage("vllm_omni/npu/ar.py", 3, (1,))]
+    monkeypatch.setattr(emulate, "coverage", lambda new, old, executed: covered)
+    said = emulate._brief(run()[1] | {"problems": [], "costs": {}})
+    assert said["changed_and_nothing_of_it_executed"] == ["vllm_omni/npu/moe.py"]
 
 
 def test_what_the_rest_has_shown_stays_shown_and_what_lags_is_not_run_again(machine, upgrade, run):

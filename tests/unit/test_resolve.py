@@ -1028,6 +1028,11 @@ def test_lines_are_replaced_as_deep_as_they_stand() -> None:
         "    for e in f:\n        d()",
     )
     assert resolve._indented_as_in("a()\n a()\n", "  a()", "b()") == ("  a()", "b()"), "it stands there twice"
+    assert resolve._indented_as_in(side, "c()\n", "") == ("    c()\n", ""), "no empty line is left"
+    assert resolve._indented_as_in(side, "c()\n", "e(\n    f,\n)\n") == (
+        "    c()",
+        "    e(\n        f,\n    )",
+    )
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ _MOST = 6
 _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
 _TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
 _PROGRESS = "progress.log"  # of a run in the background
+_NOT_COMPARED = "(not compared with the old pair yet)"
 _TOLD = "emulate.told"
 _WANTED = "emulate.wanted"  # which files somebody waits for
 
@@ -289,6 +290,7 @@ def _never_shown(job: GateJob, result: Result) -> list[str]:
     ran = {f"{run['tier']} {run['scenario']}" for run in result.data.get("runs", [])}
     earlier = _newest(job)
     said = [one for one in earlier.data.get("pending", []) if ": " in one] if earlier else []
+    said = [one for one in said if not one.endswith(_NOT_COMPARED)]  # it was at work when that was told
     return [one for one in said if one.partition(":")[0] not in ran and not one.startswith("every run:")]
 
 
@@ -493,7 +495,7 @@ class _Playing:
         """The outcome with the old pair's; what may be that one's failure, too, decides nothing before."""
         key = (outcome.tier, outcome.scenario)
         if key in self._uncompared and outcome.state == FAIL:
-            why = f"{outcome.why} (not compared with the old pair yet)"
+            why = f"{outcome.why} {_NOT_COMPARED}"
             outcome = replace(outcome, state=INCONCLUSIVE, why=why)
         return Compared(self._unsteady.get(key, outcome), self._olds.get(key), reused=reused)
 
@@ -666,7 +668,9 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
     odd.sort(key=lambda run: (run["state"] in (LAG, ABSENT), run["state"] != FAIL))
     shown = ("tier", "scenario", "state", "why", "where", "log")
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
-    counted = {name: len(data[name]) for name in names[2:]}
+    counted: dict[str, Any] = {name: len(data[name]) for name in names[2:]}
+    if never := [one["path"] for one in data["hardware_or_review_only"] if not one["executed"]]:
+        counted["changed_and_nothing_of_it_executed"] = never[:_MOST]
     counted |= {"not_passed_more": len(odd) - _MOST} if odd[_MOST:] else {}
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}

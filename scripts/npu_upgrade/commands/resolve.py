@@ -373,7 +373,7 @@ def _changed(side: str, where: str, given: Given, ask: Ask) -> str:
     for before, after in given.changes.items():
         if not side.count(before) and side.endswith(before.rstrip("\n")):  # a last line without its end
             before, after = before.rstrip("\n"), after.rstrip("\n")
-        if not side.count(before):
+        if not side.count(before) or not before[:1].isspace():  # a block of YAML begins at the first column
             before, after = _indented_as_in(side, before, after)
         if side.count(before) != 1:
             raise BadInput(
@@ -390,8 +390,10 @@ def _indented_as_in(side: str, before: str, after: str) -> tuple[str, str]:
     wanted, lines = dedent(before).strip("\n").split("\n"), side.split("\n")
     windows = [lines[at : at + len(wanted)] for at in range(len(lines) - len(wanted) + 1)]
     found = ["\n".join(one) for one in windows if dedent("\n".join(one)).split("\n") == wanted]
-    if len(set(found)) != 1:
+    if len(found) != 1:
         return before, after
+    if not after.strip() and f"{found[0]}\n" in side:  # the lines go whole
+        return f"{found[0]}\n", ""
     first = found[0].split("\n")[0]
     return found[0], indent(dedent(after).strip("\n"), first[: len(first) - len(wanted[0])])
 
