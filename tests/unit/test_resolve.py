@@ -1192,3 +1192,27 @@ def test_what_is_gone_is_asked_once_by_merge_and_audit(
     assert "key: attributes-0123456789\n  reason: set by a plugin" in waivers.read_text()
     upgrade("resolve", "--undo", "flag-2")
     assert "attributes" not in waivers.read_text()
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_what_an_edit_has_closed_is_accepted_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_file: bool
+) -> None:
+    """The files are looked at before an answer is refused that would not fit what is still open."""
+    two_flags(tmp_path, monkeypatch)
+    job = open_job(Path.cwd())
+    path = Path(job.out or "") / "plan.json"
+
+    def written(state: str) -> None:
+        plan = json.loads(path.read_text())
+        plan["items"][-1] |= {"kind": "gone-name", "finding": "attributes-0123456789", "state": state}
+        path.write_text(json.dumps(plan))
+
+    written("open")
+    monkeypatch.setattr(resolve, "check", lambda job, *given: written("done"))
+    answers = tmp_path / "answers.json"
+    answers.write_text(json.dumps([{"id": "flag-2", "answer": "accept", "note": "the target's own"}]))
+    words = ["--from", str(answers)] if from_file else ["flag-2", "--accept", "--note", "the target's own"]
+    code, data, _ = upgrade("resolve", *words)
+    assert code == 0, data
+    assert [one.note for one in job.journal.answers() if one.id == "flag-2"] == ["the target's own"]

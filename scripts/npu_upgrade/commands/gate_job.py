@@ -119,8 +119,8 @@ class GateJob:
         if self.is_edited:
             raise ChangedError(
                 f"the files changed while gate {self.gate} judged them",
-                expected="the same content from start to end",
-                try_=f"{self.again.short} when nothing else writes to them",
+                expected="the same content from start to end; in the background an edit may end a run",
+                try_=f"{self.again.short} judges them as they are now",
             )
 
     def _run(self, result: Path, logs: Sequence[Path]) -> RunFolder:

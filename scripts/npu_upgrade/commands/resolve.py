@@ -40,6 +40,7 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job import answer
 from npu_upgrade.job.answer import Answered
 from npu_upgrade.job.ask import (
+    ACCEPT,
     CONFLICT,
     FINDING,
     ITEM,
@@ -164,6 +165,8 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         raise BadInput("no ID", expected="the id that `next` asks about", try_="upgrade.py resolve --list")
     if args.undo:
         return _undone(job, args.id)
+    if args.word:
+        found = _after_edits(job, found, [(args.id, Given(id=args.id, answer=args.word))])
     closed = all(one.id != args.id for one in found) and closed_by_edit(job, load_plan(job), args.id)
     ask = closed or _open(job, found, args.id)
     answer_ = args.take or args.word or ("with" if args.given or args.imports else "")
@@ -211,7 +214,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     dropped: list[str] = []
     refused: dict[str, list[str]] = {}
     closed: dict[str, bool] = {}  # id -> whether its note is kept
-    found = asks(job, load_plan(job), job.records())
+    found = _after_edits(job, asks(job, load_plan(job), job.records()), entries)
     asked = {ask.id for ask in found}
     try:
         for id_, given in entries:
@@ -263,6 +266,15 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
         else ""
     )
     return _recheck(job, data, said, states, notes, reasons=[*named.items(), *_reasons(taken)])
+
+
+def _after_edits(job: Job, found: list[Ask], entries: Sequence[tuple[str, Given]]) -> list[Ask]:
+    """What is open when the files are looked at again, where an edit may have closed what is accepted."""
+    accepted = {id_ for id_, given in entries if given.answer == "accept"}
+    if not any(ask.id in accepted and ask.stage == ITEM and ACCEPT not in ask.how for ask in found):
+        return found
+    check(job)
+    return asks(job, load_plan(job), job.records())
 
 
 _METHOD = re.compile(r"\w+\.\w+")  # what is written by hand in it has the reason that the entry gives
