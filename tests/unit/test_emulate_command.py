@@ -855,6 +855,18 @@ def test_behind_an_edit_ends_a_run_of_the_old_pair_too(machine, upgrade, run, mo
     assert machine.asked_old == []
 
 
+def test_a_snapshot_has_what_is_there(machine, upgrade, run):
+    texts = dict(machine.omni.over[1]) if run()[0] == 0 and machine.omni and machine.omni.over else {}
+    assert RUNNER in texts
+    gone, picture = sorted(path for path in texts if path != RUNNER)[:2]
+    (upgrade.repo / gone).unlink()
+    (upgrade.repo / picture).write_bytes(b"\xff\xd8\xff")
+    machine.known.clear()
+    assert run()[0] == 0
+    assert machine.omni.over[1][gone] is None
+    assert picture not in machine.omni.over[1]
+
+
 def test_who_waits_says_for_which_files(machine, upgrade, run, monkeypatch):
     other = Other(upgrade, monkeypatch)
     assert run()[0] == 0

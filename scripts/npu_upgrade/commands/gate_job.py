@@ -21,7 +21,7 @@ from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.run_folder import RunFolder
 from npu_upgrade.evidence.runs import RESULT
 from npu_upgrade.evidence.store import Outcome
-from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.evidence.subject import Subject, read_bytes
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground import command
 from npu_upgrade.ground.command import Command, upgrade
@@ -180,8 +180,13 @@ def _merged(job: Job, plan: Plan, root: Path) -> SourceTree:
 
 
 def _texts(root: Path, plan: Plan) -> dict[str, str | None]:
-    """The files of the plan as they are, None for one that the upgrade deletes."""
-    return {path: (root / path).read_text("utf-8") if kept else None for path, kept in plan.files.items()}
+    """The files of the plan as they are, None for one that is not there; no file that is no text."""
+    found: dict[str, str | None] = {}
+    for path, kept in plan.files.items():
+        data = read_bytes(root / path) if kept else None
+        with contextlib.suppress(UnicodeDecodeError):
+            found[path] = None if data is None else data.decode()
+    return found
 
 
 def pins(triple: Triple) -> dict[str, Any]:
