@@ -22,7 +22,7 @@ parser.add_argument("--omni", action="store_true")
 for option in ("--host", "--port", "--served-model-name", "--load-format"):
     parser.add_argument(option)
 args, more = parser.parse_known_args()
-fault, counted, asked, begun, preempted = os.environ.get("FAULT", "none"), 0, 0, 0, 0
+fault, counted, asked, begun = os.environ.get("FAULT", "none"), 0, 0, 0
 told, one_at_a_time, counting = False, threading.Lock(), threading.Lock()
 refused, _, room = fault.partition(":")  # refuse:OPTION, needs:OPTION, room:TOKENS of the KV cache
 PATHS = {"/v1/completions": {}, "/v1/chat/completions": {}}
@@ -54,13 +54,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self) -> None:
-        global preempted
         if self.path == "/metrics":
-            preempted += fault == "preempting"
+            most = int(given("--max-num-seqs", "1"))
+            preempted = begun // most if fault == "preempting" else 0
             drafts = DRAFTS if "--speculative-config" in more else ""
             lines = f'vllm:generation_tokens_total{{engine="0"}} {0 if args.omni else counted}.0\n{drafts}'
             if args.omni:
                 lines += f'vllm_omni:generation_tokens_total{{model_name="x"}} {counted}.0\n'
+            if fault == "read-one-by-one":
+                lines += f'vllm:num_requests_running{{engine="0"}} {most}.0\n'
             self.answer(f'# TYPE x counter\n{lines}vllm:num_preemptions_total{{engine="0"}} {preempted}.0\n')
         elif self.path == "/v1/models":
             name = "other" if fault == "wrong-name" else args.served_model_name
@@ -124,7 +126,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
-        with one_at_a_time if fault == "one-by-one" else contextlib.nullcontext():
+        alone = fault in ("one-by-one", "read-one-by-one")
+        with one_at_a_time if alone else contextlib.nullcontext():
             for count in range(1, tokens + 1):
                 usage = {"completion_tokens": 0 if fault == "silent-stream" else count}
                 self.wfile.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
@@ -134,7 +137,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                         begun += 1
                         all_of_them = -(-begun // most) * most
                 deadline = time.monotonic() + 20
-                while fault != "one-by-one" and begun < all_of_them and time.monotonic() < deadline:
+                while not alone and begun < all_of_them and time.monotonic() < deadline:
                     time.sleep(0.01)
                 time.sleep(0.03)
         counted += tokens

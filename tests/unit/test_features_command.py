@@ -189,12 +189,13 @@ def test_capacity_lowers_the_context_to_what_fits(served: Path, capsys: pytest.C
     ("fault", "state", "said"),
     [
         ("one-by-one", "INCONCLUSIVE", "1 seen running together: the engine was not seen to run all of them"),
+        ("read-one-by-one", "PASS", "3 seen running together"),  # by the engine's own count
         ("preempting", "INCONCLUSIVE", "3 seen running together, but 1 were preempted"),
         ("broken-stream", "FAIL", "3 of 3 requests at once were not answered: HTTP 500: the engine is gone"),
         ("silent-stream", "FAIL", "3 of 3 answers count no token"),
     ],
 )
-def test_requests_that_did_not_run_together_are_no_capacity(
+def test_capacity_is_of_requests_that_run_together(
     served: Path, capsys: pytest.CaptureFixture, fault: str, state: str, said: str
 ) -> None:
     _, result = run(served, capsys, "capacity", "--length", "64", "--sequences", "3", fault=fault)
