@@ -82,9 +82,9 @@ def concurrent(client: Client, name: str, number: int, seconds: float) -> list[C
     """Whether ``number`` requests are all answered within ``seconds``, together.
 
     They run together when the engine counts so many, or when all have begun to answer and none is near its
-    end; and the engine preempted none. Answers of a small model come faster than they are read. An engine that
-    takes them one after the other, or is done before all have begun, is asked again for more tokens, and after
-    that it is INCONCLUSIVE, not a pass.
+    end; and the engine preempted none. Answers of a small model come faster than they are read. An engine
+    that takes them one after the other, or is done before all have begun, is asked again for more tokens;
+    after that it is INCONCLUSIVE, not a pass.
     """
     for tokens in _TOKENS:
         found = _ask(client, name, number, tokens, seconds)
