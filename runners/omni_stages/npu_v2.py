@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from vllm.v1.worker.gpu.model_states.default import DefaultModelState
 from vllm_ascend.worker.v2 import block_table
 from vllm_ascend.worker.v2.model_runner import NPUModelRunner
 from vllm_ascend.worker.v2.model_states.default import AscendModelState
@@ -38,7 +39,8 @@ class NPUARModelRunnerV2(OmniARModelRunner, NPUModelRunner):
         """Load the model, whose OmniOutput becomes a tensor for vLLM, and give it a state of both."""
         super().load_model(*args, **options)
         self.uses_inputs_embeds = self.uses_inputs_embeds and self.supports_mm_inputs
-        if isinstance(self.model_state, OmniModelState):
+        if isinstance(self.model_state, (OmniModelState, DefaultModelState)):
+            # vllm-omni's sample_tokens asks a state of omni's for the output, also of a model that has none
             self.model_state = _State(self.vllm_config, self.model, self.encoder_cache, self.device)
             self.model_state.runner = self
         self.model.register_forward_hook(self._omni_after)
