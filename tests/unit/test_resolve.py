@@ -396,6 +396,9 @@ def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
     ]
     answers.write_text(json.dumps([given | {"note": "it takes two since 0.28"}]))
     assert upgrade("resolve", "--from", str(answers))[0] == 0
+    answers.write_text(json.dumps([given | {"id": "OmniNPUModelRunner.lod_two"}]))
+    code, data, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, data["error"]) == (2, "no method OmniNPUModelRunner.lod_two in the files of the job")
     job = open_job(world.omni)
     assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.load_two: it takes two since 0.28"]
     upgrade("plan")

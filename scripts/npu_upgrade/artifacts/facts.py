@@ -18,7 +18,6 @@ from npu_upgrade.evidence.runs import (
     Run,
     features_of,
     mapping,
-    standing,
     trusted_runs_of,
 )
 from npu_upgrade.evidence.store import Store
@@ -241,10 +240,11 @@ def gather(
     releases = {name: one for name, one in planned_code(plan).versions.items() if name not in (code or {})}
     found = trusted_runs_of(store, model, Code(code or {}, versions=releases))
     runs, current = found.of_checkpoint, found.counted
-    newest, place = standing(current), str(runs[-1].result.get("model") or model)
+    place = str(runs[-1].result.get("model") or model)
     chosen = check_name(name or str(runs[-1].result["model_name"]))
     analysed = load_analysis(analysis)
     known = Known(current, analysed, place, lambda gate, *more: gate_command(gate, place, *more))
+    newest = known.newest
     dummy = (newest.get(("serve", label)) for label in LABELS[len(REAL) :])
     facts = Facts(
         name=chosen,

@@ -93,17 +93,19 @@ def run(args: argparse.Namespace) -> Result:
         step = next_step(walk)
     ran: dict[str, dict[str, Any]] = {}
     again: set[str] = set()
-    behind = ""
+    last = behind = ""
     begun = time.monotonic()
     while args.go and step.needs_nobody and time.monotonic() - begun < _MOST_SECONDS:
         called = str(step.command)
         # what another run made stale runs once more; what would say the same again does not
-        if [called] == [*ran][-1:] or called in again:
+        if called == last or called in again:
             break
         again |= {called} & ran.keys()
         behind = _begun_behind(walk, step) or behind
         with _beside(step, args):
-            ran = {name: row for name, row in ran.items() if name != called} | {called: _run(step)}
+            ran.pop(called, None)  # in the order of the last runs
+            ran[called] = _run(step)
+        last = called
         walk = named_walk(args)
         step = next_step(walk)
     result = _result(walk, step)
@@ -119,7 +121,7 @@ def run(args: argparse.Namespace) -> Result:
         told = {"ran": result.data["ran"]} | ({"emulate": behind} if behind else {})
         result.data |= told
         result.brief = told | (result.brief or {})
-        if not broken and step.needs_nobody and str(step.command) != [*ran][-1]:
+        if not broken and step.needs_nobody and str(step.command) != last:
             result.next = upgrade("next", "--run", *walk.naming)
     return result
 

@@ -291,13 +291,13 @@ def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None 
 def _write_by_method(job: Job, hunks: Sequence[Mapping[str, Any]]) -> None:
     """A file for each method with several hunks, which are best read as the one change that they are."""
     shutil.rmtree(job.folder / GAINS, ignore_errors=True)
-    for unit in {hunk["unit"]: None for hunk in hunks}:
-        mine = [hunk for hunk in hunks if hunk["unit"] == unit]
-        told = (
-            f"{one['id']} ({'; '.join(one['reasons']) or 'fits'})\n{one['text'].rstrip()}\n" for one in mine
-        )
-        if mine[1:]:
-            write_atomic(gains_of(job, unit), "\n".join(told))
+    told: dict[str, list[str]] = {}
+    for one in hunks:
+        text = f"{one['id']} ({'; '.join(one['reasons']) or 'fits'})\n{one['text'].rstrip()}\n"
+        told.setdefault(one["unit"], []).append(text)
+    for unit, texts in told.items():
+        if texts[1:]:
+            write_atomic(gains_of(job, unit), "\n".join(texts))
 
 
 def _job_of(folder: Path, workspace: Path | None = None, name: str | None = None) -> Job | None:

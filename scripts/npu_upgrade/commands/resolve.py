@@ -22,7 +22,7 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any, Literal
@@ -165,8 +165,8 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         raise BadInput("no ID", expected="the id that `next` asks about", try_="upgrade.py resolve --list")
     if args.undo:
         return _undone(job, args.id)
-    if args.word:
-        found = _after_edits(job, found, [(args.id, Given(id=args.id, answer=args.word))])
+    if args.word == "accept":
+        found = _after_edits(job, found, {args.id})
     closed = all(one.id != args.id for one in found) and closed_by_edit(job, load_plan(job), args.id)
     ask = closed or _open(job, found, args.id)
     answer_ = args.take or args.word or ("with" if args.given or args.imports else "")
@@ -207,14 +207,16 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
 
     What is waived or left comes first: a text changes the files, and their findings then wait for an audit.
     """
-    named = {id_: given.note for id_, given in entries if _METHOD.fullmatch(id_) and given.note.strip()}
+    named = {id_: given.note for id_, given in entries if _is_reason(id_, given)}
+    _check_methods(job, named)
     entries = [entry for entry in entries if entry[0] not in named]
     entries.sort(key=lambda entry: entry[1].answer not in ("waive", "leave"))
     taken: list[tuple[Ask, Answer]] = []
     dropped: list[str] = []
     refused: dict[str, list[str]] = {}
     closed: dict[str, bool] = {}  # id -> whether its note is kept
-    found = _after_edits(job, asks(job, load_plan(job), job.records()), entries)
+    accepted = {id_ for id_, given in entries if given.answer == "accept"}
+    found = _after_edits(job, asks(job, load_plan(job), job.records()), accepted)
     asked = {ask.id for ask in found}
     try:
         for id_, given in entries:
@@ -268,16 +270,28 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     return _recheck(job, data, said, states, notes, reasons=[*named.items(), *_reasons(taken)])
 
 
-def _after_edits(job: Job, found: list[Ask], entries: Sequence[tuple[str, Given]]) -> list[Ask]:
+def _after_edits(job: Job, found: list[Ask], accepted: Collection[str]) -> list[Ask]:
     """What is open when the files are looked at again, where an edit may have closed what is accepted."""
-    accepted = {id_ for id_, given in entries if given.answer == "accept"}
     if not any(ask.id in accepted and ask.stage == ITEM and ACCEPT not in ask.how for ask in found):
         return found
     check(job)
     return asks(job, load_plan(job), job.records())
 
 
-_METHOD = re.compile(r"\w+\.\w+")  # what is written by hand in it has the reason that the entry gives
+def _is_reason(id_: str, given: Given) -> bool:
+    """Whether an entry gives the reason of what was written by hand in a method, and answers no question."""
+    return bool(re.fullmatch(r"\w+\.\w+", id_)) and given.answer == "accept" and bool(given.note.strip())
+
+
+def _check_methods(job: Job, named: Collection[str]) -> None:
+    """Refuse the reason of a method that is in none of the job's files."""
+    there = {unit for path in load_plan(job).files for unit in units_at(job.root, path)} if named else set()
+    if wrong := next((name for name in named if name not in there), ""):
+        raise BadInput(
+            f"no method {wrong} in the files of the job",
+            expected="a method as Class.method, or the id of a question",
+            try_="upgrade.py resolve --list names what is open",
+        )
 
 
 def _reasons(taken: list[tuple[Ask, Answer]]) -> list[tuple[str, str]]:

@@ -75,10 +75,15 @@ class Agreement:
 
     def _known(self, check: str, words: re.Pattern[str] | None) -> list[Finding]:
         """What a check finds with the runner files as they are, where the same is looked at."""
-        world = copy.copy(self._before)
-        world.words = words
+        world = self._looking_at(words)
         name = f"port-{check}-{sha256(words.pattern)[:16] if words else 'all'}"
         return self._kept.once(name, functools.partial(run_checks, world, [check])) if check else []
+
+    def _looking_at(self, words: re.Pattern[str] | None) -> World:
+        """The tree as it is, of which only what has the words is looked at."""
+        world = copy.copy(self._before)
+        world.words = words
+        return world
 
     def _words(self, changed: Mapping[str, str]) -> re.Pattern[str] | None:
         """The names by which other code can tell that these files changed: of functions, of attributes that
@@ -101,8 +106,7 @@ class Agreement:
 
     def _handing_on(self, words: re.Pattern[str]) -> set[str]:
         """The methods that name one of these, and give something that may come of it."""
-        world = copy.copy(self._before)
-        world.words = words
+        world = self._looking_at(words)
         methods = {method for cls in world.classes for method in methods_on(cls)}
         naming = (one for one in methods if world.concerns(Scope(one.owner.file, one.node)))
         return {
