@@ -62,11 +62,7 @@ MODELS = (
     Model("Qwen2.5-Omni", "qwen2.5-omni", v2=_NO_V2),
     Model("MiniCPM-o 4.5", "minicpm-o", v2=_NO_V2),
     Model("Fish Speech", "fish-speech", v2=_NO_V2),
-    Model(
-        "HunyuanImage3, AR stage",
-        "hunyuan-image3",
-        v2="vllm-omni's V2 side asks no model for its own sampler, so that other tokens are drawn",
-    ),
+    Model("HunyuanImage3, AR stage", "hunyuan-image3"),
     Model("each of them on a GPU", instead="BLOCKED: needs a GPU and vLLM's wheel"),
 )
 DEFAULT = ("Qwen3-TTS eager",)

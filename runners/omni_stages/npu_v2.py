@@ -16,6 +16,10 @@ from vllm_omni.worker_v2.omni_ar_model_runner import OmniARModelRunner
 from vllm_omni.worker_v2.omni_generation_model_runner import OmniGenerationModelRunner
 from vllm_omni.worker_v2.omni_model_runner import OmniGPUModelRunner
 
+from omni_runners.core.model_sampler import DrawsOnV2, ModelSampler
+from omni_runners.core.requests import Requests
+from omni_runners.interfaces import prefers_own_sampler
+
 
 class _State(OmniModelState, AscendModelState):
     """vllm-omni's infos and preprocess, vllm-ascend's attention metadata."""
@@ -32,8 +36,19 @@ class _State(OmniModelState, AscendModelState):
         return inputs
 
 
-class NPUARModelRunnerV2(OmniARModelRunner, NPUModelRunner):
-    """Tokens and payloads. vllm-omni's copy of vLLM's ``execute_model`` does not run."""
+class _Requests(Requests):
+    """What the model's sampler has to know of its requests."""
+
+    def fail(self, request_ids: list[str], why: str) -> None:
+        """vllm-omni's schedulers cannot end one request: the model's error goes on, as on V1."""
+        raise  # noqa: PLE0704 - called where it is handled
+
+
+class NPUARModelRunnerV2(DrawsOnV2, OmniARModelRunner, NPUModelRunner):
+    """Tokens and payloads. vllm-omni's copy of vLLM's ``execute_model`` does not run.
+
+    vllm-omni's V2 side asks no model for its own sampler; here it draws as on V1.
+    """
 
     def load_model(self, *args: Any, **options: Any) -> None:
         """Load the model, whose OmniOutput becomes a tensor for vLLM, and give it a state of both."""
@@ -44,6 +59,9 @@ class NPUARModelRunnerV2(OmniARModelRunner, NPUModelRunner):
             self.model_state = _State(self.vllm_config, self.model, self.encoder_cache, self.device)
             self.model_state.runner = self
         self.model.register_forward_hook(self._omni_after)
+        if prefers_own_sampler(self.model):
+            self._omni_requests = _Requests()
+            self._omni_sampler = ModelSampler(self.model, self._omni_requests)
 
     def _omni_after(self, module: Any, args: Any, output: Any) -> Any:
         self._last_aux_output = self._last_multimodal_outputs = None
@@ -57,6 +75,8 @@ class NPUARModelRunnerV2(OmniARModelRunner, NPUModelRunner):
         """vllm-ascend's step; connectors before it, the model's postprocess after it."""
         dummy = options.get("dummy_run", False)
         if not dummy:
+            if self._omni_sampler:
+                self._omni_requests.update(scheduler_output)
             self._handle_kv_transfer_pre(scheduler_output)
             self._prepare_native_data_plane(scheduler_output)
             self._last_aux_output = self._last_multimodal_outputs = None

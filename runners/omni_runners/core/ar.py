@@ -11,11 +11,10 @@ from vllm.distributed import get_tp_group
 from vllm.v1.outputs import AsyncModelRunnerOutput
 
 from omni_runners.core.model_calls import Around, ModelCalls
-from omni_runners.core.model_sampler import ModelSampler, drawing_v2, fit, require_drawn
+from omni_runners.core.model_sampler import DrawsOnV2, ModelSampler, fit
 from omni_runners.core.payload import HostCopy, OutputWithPayload
 from omni_runners.core.requests import Requests
 from omni_runners.core.rows import BatchRows, batch_rows
-from omni_runners.core.sampling_batch import SamplingBatch
 from omni_runners.interfaces import prefers_own_sampler
 
 HIDDEN = "hidden"  # the name of the final hidden states in a payload
@@ -26,7 +25,7 @@ class _Step(NamedTuple):
     batch: Any  # V2's InputBatch, None before it is made and in V1
 
 
-class ARRunnerMixin:
+class ARRunnerMixin(DrawsOnV2):
     """Put in front of any model runner of vLLM's lineage, V1 or V2.
 
     It relies on ``load_model``, ``execute_model``, ``sample_tokens``, V1's ``_sample``, V2's ``sample`` and
@@ -36,10 +35,7 @@ class ARRunnerMixin:
     # an existing runner may be given this class: what its __init__ would set has to be here
     _omni_step: _Step | None = None
     _omni_copy: HostCopy | None = None
-    _omni_requests: Requests
     _omni_calls: ModelCalls
-    _omni_sampler: ModelSampler | None = None
-    _omni_sampling: SamplingBatch | None = None
     _omni_delivers = True
     _omni_generation = False
 
@@ -135,20 +131,6 @@ class ARRunnerMixin:
         if output is not None:
             return output
         return super()._sample(logits, spec_decode_metadata, *args, **options)
-
-    def sample(self, hidden_states: Any, input_batch: Any, *args: Any, **options: Any) -> Any:
-        """V2: the same."""
-        if not self._omni_sampler or input_batch.num_draft_tokens:
-            return super().sample(hidden_states, input_batch, *args, **options)
-        if self._omni_sampling is None:
-            parts = (self.vllm_config, self.device, self.req_states, self._omni_requests)
-            self._omni_sampling = SamplingBatch(*parts)
-        with drawing_v2(self.sampler, self._omni_sampler, self._omni_sampling) as chosen:
-            found = super().sample(hidden_states, input_batch, *args, **options)
-        require_drawn(chosen, self.sampler)
-        if chosen[0] is not None:
-            found[0].logprobs_tensors = chosen[0].logprobs_tensors
-        return found
 
     def _omni_sampling_at_hand(self) -> dict[str, Any]:
         """What a model's forward and head are told of sampling; a V2 runner has no such metadata then."""

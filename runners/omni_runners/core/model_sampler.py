@@ -63,6 +63,28 @@ class ModelSampler:
         return output
 
 
+class DrawsOnV2:
+    """In front of a V2 runner: its model draws, where ``_omni_sampler`` says that it wants to."""
+
+    _omni_requests: Requests
+    _omni_sampler: ModelSampler | None = None
+    _omni_sampling: SamplingBatch | None = None
+
+    def sample(self, hidden_states: Any, input_batch: Any, *args: Any, **options: Any) -> Any:
+        """Let the model draw where it wants to; never with speculative tokens."""
+        if not self._omni_sampler or input_batch.num_draft_tokens:
+            return super().sample(hidden_states, input_batch, *args, **options)
+        if self._omni_sampling is None:
+            parts = (self.vllm_config, self.device, self.req_states, self._omni_requests)
+            self._omni_sampling = SamplingBatch(*parts)
+        with drawing_v2(self.sampler, self._omni_sampler, self._omni_sampling) as chosen:
+            found = super().sample(hidden_states, input_batch, *args, **options)
+        require_drawn(chosen, self.sampler)
+        if chosen[0] is not None:
+            found[0].logprobs_tensors = chosen[0].logprobs_tensors
+        return found
+
+
 def fit(metadata: SamplingMetadata, width: int) -> SamplingMetadata:
     """The metadata for logits (rows, ``width``) of a head that may be narrower than the vocabulary.
 
