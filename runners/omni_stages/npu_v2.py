@@ -41,7 +41,7 @@ class _Requests(Requests):
 
     def fail(self, request_ids: list[str], why: str) -> None:
         """vllm-omni's schedulers cannot end one request: the model's error goes on, as on V1."""
-        raise  # noqa: PLE0704 - called where it is handled
+        raise
 
 
 class NPUARModelRunnerV2(DrawsOnV2, OmniARModelRunner, NPUModelRunner):

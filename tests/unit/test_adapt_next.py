@@ -699,3 +699,34 @@ def test_a_model_of_another_repository_is_not_waited_for(ask, tmp_path: Path) ->
     add_all(tmp_path)
     state(tmp_path, "artifacts.json", {"gaps": []}, "Qwen3-8B")
     assert "not ready" not in ask("Qwen3-8B")[1]["why"]
+
+
+def test_run_without_a_name_goes_on_with_all_open_models(ask, tmp_path: Path, monkeypatch) -> None:
+    for name in ("Tiny", "Other"):
+        where = f"/models/{name}"
+        state(tmp_path, "analysis.json", {"model": where, "verdict": "PASS"}, name)
+        plan = {"model": where, "name": name, "strategy": {"name": "config only"}}
+        state(tmp_path, "plan.json", plan, name)
+    code, data = ask()
+    assert (code, "adapt.py next --run goes on with all of them" in data["try"]) == (2, True)
+    called: list[list[str]] = []
+
+    def together(commands, *, whole):
+        called.append([one.short for one in commands])
+        said = {"verdict": "PASS", "summary": "it was", "ran": [{"stage": "serve dummy"}]}
+        return [(0, said) if "Tiny" in one.arguments else (2, {"error": "broken"}) for one in commands]
+
+    monkeypatch.setattr(next_command, "answered_together", together)
+    monkeypatch.setattr(next_command, "npu_count", lambda: 1)
+    code, data = ask("--run")
+    here = f"--workspace {tmp_path}"
+    # with an NPU there is room for one engine
+    assert called == [[f"adapt.py next Other --run {here}"], [f"adapt.py next Tiny --run {here}"]]
+    rows = data["models"]
+    assert (code, rows["Tiny"]["verdict"], rows["Tiny"]["ran"]) == (1, "PASS", [{"stage": "serve dummy"}])
+    assert rows["Other"]["summary"] == "broken"
+    assert (data["summary"], data["next"]) == ("there is more to run", "adapt.py next --run")
+    called.clear()
+    monkeypatch.setattr(next_command, "npu_count", lambda: 0)
+    ask("--run")
+    assert [len(one) for one in called] == [2]

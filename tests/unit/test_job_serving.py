@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from stages_kit import state
 
+from npu_upgrade.gates.serving.hub import check_questions, check_reachable
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.job import serving
-from npu_upgrade.job.serving import check_reachable, planned
+from npu_upgrade.job.serving import planned
 
 
 def test_an_id_that_cannot_be_fetched_blocks_before_a_server_starts(
@@ -24,6 +25,20 @@ def test_an_id_that_cannot_be_fetched_blocks_before_a_server_starts(
     (tmp_path / "hub/models--Org--Tiny").mkdir(parents=True)
     check_reachable("Org/Tiny")
     check_reachable(str(tmp_path / "elsewhere"))  # a path that is not there is told by the gate
+
+
+def test_questions_that_cannot_be_fetched_block_before_an_environment_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    for name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(Blocked, match="the questions of gsm8k cannot be fetched") as told:
+        check_questions(["gsm8k"])
+    assert "--include-path" in told.value.try_
+    (tmp_path / "datasets/openai___gsm8k/main").mkdir(parents=True)
+    check_questions(["gsm8k"])
 
 
 def test_the_plugin_of_the_plan_is_the_models(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from npu_upgrade.gates.accuracy.config_file import Config, Task, by_name, fill_i
 from npu_upgrade.gates.accuracy.lm_eval import Evaluation
 from npu_upgrade.gates.serving.checks import Check
 from npu_upgrade.gates.serving.gate import judge
+from npu_upgrade.gates.serving.hub import check_questions
 from npu_upgrade.gates.serving.launch import DUMMY
 from npu_upgrade.gates.serving.session import Session, scratch
 from npu_upgrade.ground.command import upgrade
@@ -68,6 +69,8 @@ def run(args: argparse.Namespace) -> Result:
     args.model = args.model or config.model
     args.passed_on = [*config.arguments, *args.passed_on]
     args.env = [*config.environment.items(), *args.env]
+    if not args.include_path:  # before an environment of 1 GB is made for nothing
+        check_questions([task.name for task in config.tasks])
     session = asked(args)
     evaluation = _evaluation(args, config, session)
     lm_eval.check_tasks(evaluation)

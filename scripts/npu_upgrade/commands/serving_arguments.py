@@ -21,6 +21,7 @@ from npu_upgrade.gates.reference.compare import find
 from npu_upgrade.gates.serving.checks import PASS
 from npu_upgrade.gates.serving.gate import Options, Served
 from npu_upgrade.gates.serving.gate_file import load
+from npu_upgrade.gates.serving.hub import check_reachable
 from npu_upgrade.gates.serving.launch import (
     DUMMY,
     EMULATED_TOKENS,
@@ -45,7 +46,7 @@ from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import after_gate, gate_of, note_halt
-from npu_upgrade.job.serving import Planned, check_reachable, planned
+from npu_upgrade.job.serving import Planned, planned
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.upgraded import upgraded_in
 from npu_upgrade.sources.installed import Installed, misplaced

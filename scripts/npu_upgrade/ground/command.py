@@ -19,6 +19,7 @@ from npu_upgrade.ground.paths import FROM_WHEEL, SKILL
 
 UPGRADE, ADAPT = "upgrade.py", "adapt.py"
 _WITHIN = "NPU_UPGRADE_WITHIN"
+_PRINTED = ".printed"
 _PROGRAM = re.compile(r"(?<![\w./-])(upgrade|adapt)\.py(?= )")
 _REFERENCE = re.compile(r"(?<![\w./-])references/[\w-]+\.md")
 
@@ -82,25 +83,44 @@ def answered(command: Command, *, whole: bool = True) -> tuple[int, dict[str, An
 
     The result is the ``whole`` one, or what an agent would read of it; empty where the process gave none.
     """
+    return answered_together([command], whole=whole)[0]
+
+
+def answered_together(commands: Sequence[Command], *, whole: bool = True) -> list[tuple[int, dict[str, Any]]]:
+    """The same for several commands that run at the same time."""
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as scratch:
-        place = Path(scratch) / "result.json"
-        options = command.adding("--format", "json", "--output", str(place)) if whole else command
-        argv = [sys.executable, str(SKILL / "scripts" / command.program), *options.argv[1:]]
-        own = os.environ | {_WITHIN: "1"}
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8", env=own
-        )
+        places = [Path(scratch) / f"{number}.json" for number in range(len(commands))]
+        running: list[subprocess.Popen[bytes]] = []
         try:
-            text, _ = process.communicate()
+            for command, place in zip(commands, places, strict=True):
+                running.append(_started(command, place, whole))
+            codes = [one.wait() for one in running]
         except BaseException:
-            process.wait()  # an interruption reached it as well; it ends what it started first
+            for one in running:
+                one.terminate()  # where the interruption was not for all of us: it heeds one of both
+            for one in running:
+                one.wait()  # it ends what it started first
             raise
-        text = place.read_text("utf-8") if place.exists() else text  # an error has no whole result
+        return [(code, _said(place)) for code, place in zip(codes, places, strict=True)]
+
+
+def _started(command: Command, place: Path, whole: bool) -> subprocess.Popen[bytes]:
+    """The process, whose result is at ``place``, or beside it what it printed, where it left none."""
+    options = command.adding("--format", "json", "--output", str(place)) if whole else command
+    argv = [sys.executable, str(SKILL / "scripts" / command.program), *options.argv[1:]]
+    with place.with_suffix(_PRINTED).open("wb") as printed:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=printed, env=os.environ | {_WITHIN: "1"}
+        )
+
+
+def _said(place: Path) -> dict[str, Any]:
+    text = (place if place.exists() else place.with_suffix(_PRINTED)).read_text("utf-8")
     try:
-        found = json.loads(text)
+        found = json.loads(text)  # an error has no whole result
     except ValueError:
         found = {}
-    return process.returncode, found if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def within_another() -> bool:

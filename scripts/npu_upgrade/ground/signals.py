@@ -25,13 +25,16 @@ def handled(handler: Callable[[int, object], None], signals: Sequence[int] = END
 
 @contextmanager
 def terminated_as_interrupted() -> Generator[None]:
-    """SIGTERM and SIGHUP interrupt as Ctrl-C does, once: timeout(1) sends its signal twice."""
+    """SIGTERM and SIGHUP interrupt as Ctrl-C does, and once: timeout(1) sends its signal twice, and the
+    command that waits for this one passes on what this one may have got already.
+    """
     came: list[int] = []
 
     def interrupt(number: int, _: object) -> None:
         came.append(number)
-        if len(came) == 1:
+        if len(came) == 1 or number == signal.SIGINT:
             raise KeyboardInterrupt
 
-    with handled(interrupt, ENDING[1:]):
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with handled(interrupt, ENDING if heeded else ENDING[1:]):
         yield

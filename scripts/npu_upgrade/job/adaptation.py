@@ -185,6 +185,12 @@ def name_of(model: str) -> str:
     return plain_name(model.rstrip("/").rpartition("/")[2])
 
 
+def open_models(workspace: Path) -> list[str]:
+    """Those that were begun and not delivered, the one that was worked on last at the end."""
+    states = models_folder(workspace)
+    return [one for one in models(workspace) if not (states / one / DELIVERED).exists()]
+
+
 def models(workspace: Path) -> list[str]:
     """The models with a state, the one that was worked on last at the end."""
     folders = [path for path in models_folder(workspace).glob("*") if path.is_dir()]
@@ -198,13 +204,12 @@ def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
     Raises :class:`BadInput` when no such model was begun, and when several are open.
     """
     known = models(workspace)
-    states = models_folder(workspace)
-    begun = [one for one in known if not (states / one / DELIVERED).exists()]
+    begun = open_models(workspace)
     if not model and len(begun) > 1:
         raise BadInput(
             f"{len(begun)} models are being adapted in {workspace}",
             expected=f"the name of one: {', '.join(begun)}",
-            try_=adapt("next", begun[-1]).short,
+            try_=f"{adapt('next', begun[-1]).short}; {adapt('next', '--run').short} goes on with all of them",
         )
     name = Path(model).name if model else [*known, *begun][-1] if known else ""
     if name not in known:
@@ -292,7 +297,9 @@ def stages(one: Adaptation) -> list[Stage]:
     served = [run for run in one.runs.counted if RUNS[1].shown_by(run) and run.verdict == "PASS"]
     ascend = mapping(mapping(one.plan.get("trees")).get("ascend"))
     emulated = served and served[-1].label != NPU_REAL and (ascend.get("spec") or ascend.get("there"))
-    found += [_of_runs(one, gate) for gate in (*RUNS, *(EMULATED if emulated else ()))]
+    # accuracy comes last: it takes longest, and what it asks for is often not to be had
+    gates = (*RUNS[:-1], *(EMULATED if emulated else ()), RUNS[-1])
+    found += [_of_runs(one, gate) for gate in gates]
     found += [_requirements(one), _artifacts(one), _delivery(one)]
     here = named_from_here(one.workspace)
     return [
@@ -514,7 +521,7 @@ def _untried(one: Adaptation, gate: Gate, command: Command) -> tuple[Command, st
     served = [run.map("versions") for run in one.runs.counted if RUNS[1].shown_by(run)]
     installed = next((versions for versions in reversed(served) if versions), {})
     if gate.gate == "accuracy" and installed and "lm-eval" not in installed:
-        command = command.adding("--lm-eval", "own")
+        command = command if "--lm-eval" in command.arguments else command.adding("--lm-eval", "own")
         said.append(_NO_LM_EVAL)
     return command, "; ".join(said)
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from npu_upgrade.audit.triples import open_triple
 from npu_upgrade.evidence.runs import mapping
 from npu_upgrade.gates.emulation.environment import prepare
@@ -21,8 +19,6 @@ from npu_upgrade.job.adaptation import name_of
 from npu_upgrade.sources.installed import installed
 
 AUTO, CPU = "auto", "cpu"
-_HUB = "https://huggingface.co"
-_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -97,25 +93,3 @@ def planned(workspace: Path, model: str) -> Planned:
     config = read_object(Path(model) / "config.json")
     architecture = next(iter(config.get("architectures") or [""]))
     return Planned(plan, Plugin(Path(str(tree["root"])), str(tree["package"]), str(architecture), folder))
-
-
-def check_reachable(model: str) -> None:
-    """Raise :class:`Blocked` for an id of a hub that is neither here nor can be fetched now."""
-    if Path(model).is_dir() or "/" not in model or model.startswith(("/", ".", "~")):
-        return
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    known = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
-    if known.is_dir() or os.environ.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
-        return
-    address = f"{os.environ.get('HF_ENDPOINT') or _HUB}/{model}/resolve/main/config.json"
-    try:
-        answer = httpx.head(address, timeout=_SECONDS, follow_redirects=True)
-        why = "" if answer.status_code < 400 else f"{address} answers {answer.status_code}"
-    except httpx.HTTPError as error:
-        why = f"{address} does not answer: {error}"
-    if why:
-        raise Blocked(
-            f"{model} is no folder here, and cannot be fetched: {why}",
-            expected="the weights on this machine, or a hub that answers",
-            try_="the folder of the weights as MODEL; HF_ENDPOINT for a mirror",
-        )

@@ -258,7 +258,8 @@ def test_the_worker_makes_any_runner_an_omni_runner():
     other = type("Other", (Runner,), {})
     two = type("W2", (worker,), {"built": other})()
     two.init_device()
-    assert type(two.model_runner).__mro__[1:3] == (ARRunnerMixin, other)
+    order = type(two.model_runner).__mro__
+    assert order.index(ARRunnerMixin) == 1 < order.index(other)
 
 
 def test_every_platform_dispatches_in_the_same_place(monkeypatch):
