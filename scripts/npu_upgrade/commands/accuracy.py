@@ -35,7 +35,8 @@ from npu_upgrade.ground.verdict import Result, Verdict
 EXAMPLES = """/models/Qwen3-8B --tasks gsm8k --num-fewshot 5 -- --max-model-len 4096
 /models/Qwen3-8B --config tests/e2e/models/configs/Qwen3-8B.yaml
 ./tiny --python cpu --tasks letters --include-path ./tasks --lm-eval own"""
-OWN = "accuracy"  # the dependency group with lm_eval
+_GROUP = "accuracy"  # the dependency group with lm_eval
+_OWN = "own"
 _SECONDS = 4 * 3600.0
 
 
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> Result:
     args.model = args.model or config.model
     args.passed_on = [*config.arguments, *args.passed_on]
     args.env = [*config.environment.items(), *args.env]
-    if not args.include_path:  # before an environment of 1 GB is made for nothing
+    if args.lm_eval == _OWN and not args.include_path:  # no environment of 1 GB is made for nothing
         check_questions([task.name for task in config.tasks])
     session = asked(args)
     evaluation = _evaluation(args, config, session)
@@ -127,7 +128,7 @@ def _evaluation(args: argparse.Namespace, config: Config, session: Session) -> E
             try_="--include-path DIR",
         )
     named = Path(args.lm_eval).expanduser().absolute() if args.lm_eval else None
-    wanted = ensure(read_spec(OWN)) if args.lm_eval == "own" else named
+    wanted = ensure(read_spec(_GROUP)) if args.lm_eval == _OWN else named
     python, version = lm_eval.find(wanted, session.launch.python, session.installed)
     return Evaluation(
         python,
