@@ -12,7 +12,7 @@ import omni_runners
 from npu_upgrade.sources.tree import open_source
 
 FOLDER = Path(omni_runners.__file__).parent
-MOST_LINES = {"core": 900, ".": 1700, "../omni_stages": 350}  # of code, in a folder and below
+MOST_LINES = {"core": 900, ".": 1700, "../omni_stages": 360}  # of code, in a folder and below
 STAGES = FOLDER.with_name("omni_stages")
 RUN = 4
 UPSTREAM = {
