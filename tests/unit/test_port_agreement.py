@@ -65,6 +65,18 @@ def test_a_caller_that_stays_is_not_left_behind(tmp_path: Path, case: str) -> No
     assert found.ar.read_text() == found.files[str(found.ar.relative_to(found.omni))]
 
 
+def test_a_hunk_is_taken_with_its_callers_left_to_be_written_by_hand(tmp_path: Path) -> None:
+    text, before, after, use = STAYS["a parameter more, by place"]
+    found = world(tmp_path, [(text, before, after)], f"\n    def late(self):\n        {use}\n")
+    hunk = found.hunks()["ar.send"]
+    assert "--callers-by-hand" in found.port("--apply", hunk["id"])[1]["refused"][0]["reason"]
+    code, data, _ = found.port("--apply", hunk["id"], "--callers-by-hand")
+    assert (code, data["taken"], data["refused"]) == (0, [hunk["id"]], [])
+    assert data["summary"].startswith(f"{len(data['by_hand'])} places to change by hand")
+    assert any("send" in what for what in data["by_hand"])
+    assert after in found.ar.read_text()
+
+
 FITS = {
     "a parameter with a default": (send("payload, step=0"), "self.send(1)"),
     "whatever is passed on": (send("payload, step"), "self.send(*payload)"),

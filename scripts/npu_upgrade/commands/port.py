@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--apply ID...", "take these hunks", default=[])
     option(parser, "--group NAME...", "take all of a method, e.g. ar.sample_tokens", default=[])
     option(parser, "--top", "take all of the first tier")
+    option(parser, "--callers-by-hand", "take them although other code does not fit to them yet: it is named")
     option(parser, "--out DIR", "write the files below DIR, not into the checkout", type=Path)
     add_job_arguments(parser)
 
@@ -95,7 +96,8 @@ def _run(args: argparse.Namespace) -> Result:
     items = port_inputs.upstream_items(inputs)
     asked = _asked(args, found.left, ledger)
     _enter(ledger, found, items, inputs)
-    done = apply(asked, found.left, inputs.npu, inputs.new) if asking else Applied()
+    agreed = not args.callers_by_hand
+    done = apply(asked, found.left, inputs.npu, inputs.new, agreed=agreed) if asking else Applied()
     if folder := inputs.npu.tree.root:
         for path, text in done.files.items():
             done.files[path] = formatted(folder, path, inputs.npu.texts[path], text)
@@ -111,7 +113,14 @@ def _run(args: argparse.Namespace) -> Result:
 
 
 def _check_usage(args: argparse.Namespace) -> None:
-    if args.out and not (args.apply or args.group or args.top):
+    asking = args.apply or args.group or args.top
+    if args.callers_by_hand and not asking:
+        raise BadInput(
+            "--callers-by-hand without anything to take",
+            expected="--apply ID or --group NAME",
+            try_="--apply ID",
+        )
+    if args.out and not asking:
         raise BadInput(
             "--out without anything to take", expected="--apply ID, --group NAME or --top", try_="--top"
         )
@@ -213,6 +222,7 @@ def _result(
         summary += " (--format text lists them, with the reasons)"
     if place is not None:
         summary = f"{len(done.taken)} hunks taken, {len(done.refused)} refused; {summary}"
+        summary = f"{len(done.by_hand)} places to change by hand; {summary}" if done.by_hand else summary
     by_id = {entry.hunk.id: entry for entry in found.left}
     along = [name for name in done.taken if name not in asked]
     if along:
@@ -230,6 +240,7 @@ def _result(
             for name, reason in done.refused.items()
         ],
         "imports": done.imports,
+        "by_hand": done.by_hand,
         "files": [str(place.path(path)) for path in done.files] if place else [],
         "ledger": str(ledger.path),
         "hunks": [

@@ -49,6 +49,7 @@ def brief_data(data: Mapping[str, Any]) -> dict[str, Any]:
         for one in data["along"]
     ]
     shown["refused"] = [f"{one['id']}: {one['reason']}" for one in data["refused"]]
+    shown["by_hand"] = data["by_hand"]
     shown["more"] = sum(map(len, list(first.values())[_MOST:]))
     return {name: value for name, value in shown.items() if value}
 
@@ -64,6 +65,7 @@ def survey_text(left: Sequence[Ranked], items: Sequence[Item], done: Applied) ->
     parts = [f"taken: {name}" for name in done.taken]
     parts += [f"refused: {name}: {reason}" for name, reason in done.refused.items()]
     parts += [f"import: {line}" for line in done.imports]
+    parts += [f"by hand: {what}" for what in done.by_hand]
     for tier, title in _TIERS.items():
         entries = [entry for entry in left if entry.tier == tier]
         if entries:

@@ -19,41 +19,51 @@ from npu_upgrade.port.place import Placed, place
 from npu_upgrade.port.sides import GpuSide
 from npu_upgrade.port.unit_diff import UnitDiff
 
+_HOW = "--callers-by-hand takes it all the same"
+
 
 @dataclass
 class Applied:
     """The changed files by path, what was taken (needed hunks too), what was refused and why.
 
-    ``imports`` are the imports that were added or dropped, each with its file.
+    ``imports`` are the imports that were added or dropped, each with its file; ``by_hand`` is what of the
+    tree does not agree with them yet.
     """
 
     files: dict[str, str] = field(default_factory=dict)
     taken: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     imports: list[str] = field(default_factory=list)
+    by_hand: list[str] = field(default_factory=list)
 
 
 class UnplaceableError(Exception):
     """Some hunks do not fit together into the runner files."""
 
 
-def apply(asked: Sequence[str], ranked: Sequence[Ranked], npu: NpuSide, new: GpuSide) -> Applied:
+def apply(
+    asked: Sequence[str], ranked: Sequence[Ranked], npu: NpuSide, new: GpuSide, *, agreed: bool = True
+) -> Applied:
     """Take the hunks with these ids, and what they need, into the runner files of ``npu``.
 
     A hunk is taken with all that it needs, or refused; as many of the asked ones as fit
-    together are taken, the earlier ones first. Nothing is written here.
+    together are taken, the earlier ones first. Without ``agreed`` the rest of the tree may be left to be
+    changed by hand. Nothing is written here.
     """
     work = Work(ranked, npu, new)
     refused: dict[str, str] = {}
     chosen = work.fitting(list(dict.fromkeys(asked)), refused)
     texts, imports, lost = work.with_imports(chosen)
-    while lost:
+    while lost or (
+        agreed and (lost := {n: f"{why} ({_HOW})" for n, why in work.disagreeing(texts, chosen).items()})
+    ):
         for name in [name for name in chosen if lost.keys() & set(work.all_of([name]))] or chosen:
             refused[name] = "; ".join(sorted(set(lost.values())))
             chosen.remove(name)
         texts, imports, lost = work.with_imports(chosen)
     files = {path: text for path, text in texts.items() if text != npu.texts[path]}
-    return Applied(files, work.all_of(chosen), refused, imports)
+    left = [] if agreed else [broken.what for broken in agreement_of(npu).broken(texts)]
+    return Applied(files, work.all_of(chosen), refused, imports, left)
 
 
 class Work:
@@ -153,7 +163,7 @@ class Work:
             )
             said += [f"{path}: + {item.statement()}" for item in plan.added]
             said += [f"{path}: - {item.statement()}" for item in plan.dropped]
-        return texts, said, self._undefined(texts, ids) or self.disagreeing(texts, ids)
+        return texts, said, self._undefined(texts, ids)
 
     def disagreeing(self, texts: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
         """The hunks that the rest of the tree does not agree with, each with the reason."""
