@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import artifacts_kit
@@ -12,10 +14,13 @@ from adapt_kit import OPS, PATCH_FILE, World, deliver, make_world
 from artifacts_kit import NAME
 from deliver_support import git, snapshot, write
 
+from npu_upgrade.commands.adapt import artifacts
 from npu_upgrade.evidence.judged import model_digest
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import workspace_store
 from npu_upgrade.job.journal import Journal, Skipped
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -193,6 +198,29 @@ def test_two_models_go_into_one_commit(proven: World, capsys) -> None:
     assert all((folder / name / "delivered.json").is_file() for name in ("Qwen3-8B", "Qwen3-32B"))
     code, again = artifacts_kit.run(capsys, *both)
     assert (code, again["commit"]) == (0, result["commit"])
+
+
+def test_two_models_are_entered_one_after_the_other(world: World, capsys, monkeypatch) -> None:
+    world.prove()
+    other, write_now = "Qwen/Qwen3-32B", artifacts.write_together
+    artifacts_kit.add_all(world.workspace, code=world.code, model=other, model_name="Qwen3-32B")
+    given = ("--tree", str(world.repo), "--workspace", str(world.workspace))
+    second: list[subprocess.Popen[str]] = []
+
+    def slowly(texts) -> None:
+        if not second:  # the other one begins while this one has read what it changes, and not written it
+            call = [sys.executable, str(ROOT / "scripts/adapt.py"), "artifacts", other, *given]
+            second.append(subprocess.Popen(call, stdout=subprocess.PIPE, text=True))
+            with pytest.raises(subprocess.TimeoutExpired):
+                second[0].wait(2)
+        write_now(texts)
+
+    (world.workspace / ".npu-upgrade/adapt").mkdir(exist_ok=True)
+    monkeypatch.setattr(artifacts, "write_together", slowly)
+    world.generate(capsys)
+    assert '"PASS"' in second[0].communicate()[0]
+    for model in (artifacts_kit.HF_ID, other):
+        assert artifacts_kit.run(capsys, "artifacts", model, *given, "--check")[1]["changed"] == []
 
 
 def test_documents_that_are_not_there_or_not_up_to_date(world: World, refused, capsys) -> None:

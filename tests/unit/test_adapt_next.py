@@ -16,6 +16,7 @@ from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import next as next_command
+from npu_upgrade.commands.adapt import together as together_command
 from npu_upgrade.commands.evidence import overview
 from npu_upgrade.commands.serving_arguments import after as after_run
 from npu_upgrade.evidence.chain import canonical
@@ -190,10 +191,11 @@ def test_rounds_that_do_not_pass_are_for_a_person(ask, tmp_path: Path) -> None:
     assert ask()[0] == 0
 
 
-def test_of_several_open_models_one_has_to_be_named(ask, tmp_path: Path) -> None:
+def test_of_several_open_models_all_are_shown_and_one_has_to_be_named_to_go_on(ask, tmp_path: Path) -> None:
     planned(tmp_path)
     planned(tmp_path, "Other", "/models/Other")
-    code, data = ask()
+    assert set(ask()[1]["models"]) == {"Tiny", "Other"}
+    code, data = ask("--continue", "--note", "talked")
     assert (code, data["expected"]) == (2, "the name of one: Tiny, Other")
     assert ask("Tiny")[1]["job"] == "Tiny"
     state(tmp_path, "delivered.json", {"commit": "c0ffee"}, "Other")
@@ -644,13 +646,13 @@ def test_no_gate_is_begun_late_and_what_has_words_to_fill_in_is_not_run(
     answer = next_command.answered
 
     def late(*given: Any, **more: Any) -> tuple[int, dict[str, Any]]:
-        monkeypatch.setattr(next_command, "_MOST_SECONDS", -1)
+        monkeypatch.setattr(next_command, "MOST_SECONDS", -1)
         return answer(*given, **more)
 
     monkeypatch.setattr(next_command, "answered", late)
     data = ask("--run")[1]
     assert (len(got), len(data["ran"]), data["next"]) == (1, 1, "adapt.py next --run Tiny")
-    monkeypatch.setattr(next_command, "_MOST_SECONDS", 300)
+    monkeypatch.setattr(next_command, "MOST_SECONDS", 300)
     monkeypatch.setattr(next_command, "answered", answer)
     everything = [one for one in SKIPPABLE if "emulated" not in one]
     for stage in everything:
@@ -708,7 +710,12 @@ def test_run_without_a_name_goes_on_with_all_open_models(ask, tmp_path: Path, mo
         plan = {"model": where, "name": name, "strategy": {"name": "config only"}}
         state(tmp_path, "plan.json", plan, name)
     code, data = ask()
-    assert (code, "adapt.py next --run goes on with all of them" in data["try"]) == (2, True)
+    assert (code, data["summary"], data["next"]) == (0, "there is more to run", "adapt.py next --run")
+    assert {one: row["next"] for one, row in data["models"].items()} == {
+        name: f"adapt.py next {name} --workspace {tmp_path} --run" for name in ("Tiny", "Other")
+    }
+    ask("--skip", "accuracy", "--note", "nobody asks for it")
+    assert all("accuracy" in ask(name)[1]["left_out"] for name in ("Tiny", "Other"))
     called: list[list[str]] = []
 
     def together(commands, *, whole):
@@ -716,8 +723,8 @@ def test_run_without_a_name_goes_on_with_all_open_models(ask, tmp_path: Path, mo
         said = {"verdict": "PASS", "summary": "it was", "ran": [{"stage": "serve dummy"}]}
         return [(0, said) if "Tiny" in one.arguments else (2, {"error": "broken"}) for one in commands]
 
-    monkeypatch.setattr(next_command, "answered_together", together)
-    monkeypatch.setattr(next_command, "npu_count", lambda: 1)
+    monkeypatch.setattr(together_command, "answered_together", together)
+    monkeypatch.setattr(together_command, "npu_count", lambda: 1)
     code, data = ask("--run")
     here = f"--workspace {tmp_path}"
     # with an NPU there is room for one engine
@@ -727,6 +734,6 @@ def test_run_without_a_name_goes_on_with_all_open_models(ask, tmp_path: Path, mo
     assert rows["Other"]["summary"] == "broken"
     assert (data["summary"], data["next"]) == ("there is more to run", "adapt.py next --run")
     called.clear()
-    monkeypatch.setattr(next_command, "npu_count", lambda: 0)
+    monkeypatch.setattr(together_command, "npu_count", lambda: 0)
     ask("--run")
     assert [len(one) for one in called] == [2]

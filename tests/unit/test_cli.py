@@ -111,7 +111,7 @@ def test_a_long_result_is_shown_in_brief_with_its_file(command, capsys, tmp_path
     assert err == ""
     shown = json.loads(out)
     assert (shown["summary"], shown["items"][-1]) == ("many", "and 995 more")
-    assert "characters" in shown["many"]
+    assert shown["in_the_whole_result"] == "many"
     whole = Path(shown["whole_result"]).absolute()  # it is named from here
     assert whole.is_relative_to(tmp_path / (WORKSPACE_DIR if has_workspace else "cache"))
     assert {key: json.loads(whole.read_text())[key] for key in data} == data

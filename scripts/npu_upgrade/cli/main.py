@@ -207,12 +207,14 @@ def _shown(result: Result, output: Path | None, argv: Sequence[str]) -> dict[str
 
 
 def _first_of_each(data: dict[str, Any]) -> dict[str, Any]:
-    """The beginnings of what there is; of what is still too long, how long it is."""
+    """The beginnings of what there is; of what is still too long, the names."""
     brief = _shortened(data)
+    left: list[str] = []
     for key in sorted(brief, key=lambda key: -len(json_text(brief[key]))):
         if len(json_text(brief)) > MOST_CHARACTERS:
-            brief[key] = f"{len(json_text(data[key]))} characters"
-    return brief
+            del brief[key]
+            left.append(key)
+    return brief | ({"in_the_whole_result": ", ".join(left)} if left else {})
 
 
 def _shortened(value: Any) -> Any:

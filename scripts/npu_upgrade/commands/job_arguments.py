@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     """``--job`` and ``--workspace``; of ``adapt.py`` the model's name in place of ``--job``."""
     if program() == ADAPT:
-        parser.add_argument("model", nargs="?", metavar="NAME", help="the model (default: the last one)")
+        parser.add_argument(
+            "model", nargs="?", metavar="NAME", help="the model (default: the open one, else the last)"
+        )
     else:
         option(parser, "--job ID", "the job (default: the current one)")
     add_workspace_argument(parser)
@@ -57,6 +59,16 @@ def named_walk(args: argparse.Namespace) -> Walk:
     from npu_upgrade.job import upgrade
 
     return upgrade.walk(named_job(args))
+
+
+def several_open(args: argparse.Namespace) -> list[str]:
+    """The models that are being adapted, where there are several and none is named."""
+    if program() != ADAPT or args.model:
+        return []
+    from npu_upgrade.job.adaptation import open_models
+
+    found = sorted(open_models(args.workspace or find_workspace(Path.cwd())))
+    return found if len(found) > 1 else []
 
 
 def discovered_alone(args: argparse.Namespace) -> Result | None:

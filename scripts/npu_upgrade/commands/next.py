@@ -8,19 +8,17 @@ Asking twice gives the same. A command that ran on exactly this code is not name
 say what to change first, and what to run then. INCONCLUSIVE means that a person is needed: rounds without
 progress, changes without effect, or another architecture; --continue goes on, with the reason. --run runs
 the named gates one after the other, until there is a question, a stuck stage or something to deliver; it
-starts no gate after five minutes: call it again then. Without a NAME it goes on with all open models, at the
-same time where this machine has no NPU. In an upgrade the emulated run begins in the background when the
-audit does, for as long as the files stay as they are.
+starts no gate after five minutes: call it again then. Where several models are open, a call without a NAME
+is about all of them; --run then runs two at the same time on a machine without an NPU. In an upgrade the
+emulated run begins in the background when the audit does, for as long as the files stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,15 +30,15 @@ from npu_upgrade.commands.job_arguments import (
     discovered_alone,
     named_job,
     named_walk,
+    several_open,
 )
-from npu_upgrade.gates.serving.device import npu_count
-from npu_upgrade.ground.command import ADAPT, Command, adapt, answered, answered_together, program, upgrade
+from npu_upgrade.ground.command import ADAPT, answered, program, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.journal import Continued, Skipped
-from npu_upgrade.job.stages import Stage, Step, Walk, find_workspace, next_step
+from npu_upgrade.job.stages import MOST_SECONDS, Stage, Step, Walk, next_step
 from npu_upgrade.job.stops import PAIR
 
 EXAMPLES = """
@@ -48,10 +46,6 @@ EXAMPLES = """
 --workspace ~/work
 --continue --note "talked to the maintainers: keep our sampler" """
 _DEFECT = "DEFECT"
-_MOST_SECONDS = 300
-"""No gate is begun after that: who calls has a limit as well, often of ten minutes."""
-_TOGETHER = 2
-_WORST_FIRST = (Verdict.FAIL, Verdict.BLOCKED, Verdict.INCONCLUSIVE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,17 +66,15 @@ def run(args: argparse.Namespace) -> Result:
         raise BadInput(f"{option} without --note", expected="the reason, for the record", try_="--note TEXT")
     if told := discovered_alone(args):
         return told
-    if args.go and len(several := _open_models(args)) > 1:
-        return _run_all(several, args)
+    if (several := several_open(args)) and not args.go_on:
+        for one in several if args.skip else ():
+            _leave_out(named_walk(argparse.Namespace(**vars(args) | {"model": one})), args)
+        from npu_upgrade.commands.adapt.together import all_models
+
+        return all_models(several, args.workspace, run=args.go)
     walk = named_walk(args)
     if args.skip:
-        if args.skip not in walk.skippable:
-            raise BadInput(
-                f"{args.skip} cannot be left out",
-                expected=f"one of {', '.join(walk.skippable)}",
-                try_=f"--skip {walk.skippable[0]} --note WHY",
-            )
-        walk.journal.add(Skipped, id=args.skip, note=args.note)
+        _leave_out(walk, args)
         walk = named_walk(args)
     step = next_step(walk)
     if args.go_on:
@@ -103,7 +95,7 @@ def run(args: argparse.Namespace) -> Result:
     again: set[str] = set()
     last = behind = ""
     begun = time.monotonic()
-    while args.go and step.needs_nobody and time.monotonic() - begun < _MOST_SECONDS:
+    while args.go and step.needs_nobody and time.monotonic() - begun < MOST_SECONDS:
         called = str(step.command)
         # what another run made stale runs once more; what would say the same again does not
         if called == last or called in again:
@@ -134,50 +126,14 @@ def run(args: argparse.Namespace) -> Result:
     return result
 
 
-def _open_models(args: argparse.Namespace) -> list[str]:
-    """The models that are being adapted, where none is named."""
-    if program() != ADAPT or args.model:
-        return []
-    from npu_upgrade.job.adaptation import open_models  # an adaptation's, and dear
-
-    return sorted(open_models(args.workspace or find_workspace(Path.cwd())))
-
-
-def _run_all(models: Sequence[str], args: argparse.Namespace) -> Result:
-    """Run the next gates of each model. Engines for a CPU run beside each other; an NPU has room for one."""
-    from npu_upgrade.job.adaptation import adaptation, going_on, walk
-
-    workspace = args.workspace or find_workspace(Path.cwd())
-    place = ["--workspace", str(args.workspace)] if args.workspace else []
-    most = 1 if npu_count() else max(1, min(_TOGETHER, os.cpu_count() or 1))
-    said: dict[str, dict[str, Any]] = {}
-    begun = time.monotonic()
-    for at in range(0, len(models), most):
-        some = models[at : at + most]
-        if time.monotonic() - begun < _MOST_SECONDS:
-            commands = [adapt("next", one, "--run", *place) for one in some]
-            said |= zip(some, (found for _, found in answered_together(commands, whole=False)), strict=True)
-    rows: dict[str, dict[str, Any]] = {}
-    left: list[tuple[Step, Command]] = []
-    for one in models:  # what comes next of one model is another thing where the others are done too
-        state = adaptation(workspace, one)
-        step, then = next_step(walk(state)), going_on(state)
-        told = said.get(one, {"verdict": "", "ran": []})
-        rows[one] = {"verdict": told.get("verdict", _DEFECT), "summary": told.get("error") or step.why}
-        rows[one] |= {"ran": told["ran"]} if told.get("ran") else {}
-        rows[one]["next"] = str(then)
-        left.append((step, then))
-    verdicts = [Verdict.FAIL if row["verdict"] == _DEFECT else row["verdict"] for row in rows.values()]
-    worst = next((one for one in _WORST_FIRST if one in verdicts), Verdict.PASS)
-    if sum(step.needs_nobody for step, _ in left) > 1:
-        summary, then = "there is more to run", adapt("next", "--run", *place)
-    else:  # a delivery is for all: what one of them needs still comes before it
-        step, then = next((one for one in left if one[0].stage and one[0].stage.name != "deliver"), left[0])
-        summary = step.why
-    text = table(
-        ("model", "verdict", ""), [(one, row["verdict"], row["summary"]) for one, row in rows.items()]
-    )
-    return Result(worst, summary, {"models": rows}, text, then, {"models": rows})
+def _leave_out(walk: Walk, args: argparse.Namespace) -> None:
+    if args.skip not in walk.skippable:
+        raise BadInput(
+            f"{args.skip} cannot be left out",
+            expected=f"one of {', '.join(walk.skippable)}",
+            try_=f"--skip {walk.skippable[0]} --note WHY",
+        )
+    walk.journal.add(Skipped, id=args.skip, note=args.note)
 
 
 def _begun_behind(walk: Walk, step: Step) -> str:

@@ -7,9 +7,16 @@ plan's or another checkpoint, or is not as recorded.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
-from npu_upgrade.commands.job_arguments import add_job_arguments, discovered_alone, leading_on, named_walk
+from npu_upgrade.commands.job_arguments import (
+    add_job_arguments,
+    discovered_alone,
+    leading_on,
+    named_walk,
+    several_open,
+)
 from npu_upgrade.commands.next import stage_table
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -27,6 +34,10 @@ def run(args: argparse.Namespace) -> Result:
     """PASS with the state as data; exit 2 when nothing was begun."""
     if told := discovered_alone(args):
         return told
+    if several := several_open(args):
+        from npu_upgrade.commands.adapt.together import all_models
+
+        return replace(all_models(several, args.workspace, run=False), verdict=Verdict.PASS)
     walk = named_walk(args)
     step = next_step(walk)
     data: dict[str, Any] = {

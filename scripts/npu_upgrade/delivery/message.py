@@ -126,7 +126,7 @@ class TitleRule:
         place = title if self.anywhere else re.sub(r"^((?:\s*\[[^\[\]]+\])*).*", r"\1", title)
         tags = {tag.lower() for tag in re.findall(r"\[([^\[\]]+)\]", place)}
         if self.prefixes and not tags & {prefix.lower() for prefix in self.prefixes}:
-            return f"{self.project} wants one of {', '.join(f'[{p}]' for p in self.prefixes)}"
+            return f"{self.project} takes a title with one of {', '.join(f'[{p}]' for p in self.prefixes)}"
         return None
 
     def titled(self, text: str, tags: Sequence[str]) -> str:

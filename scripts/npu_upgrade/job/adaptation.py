@@ -209,7 +209,7 @@ def adaptation(workspace: Path, model: str | None = None) -> Adaptation:
         raise BadInput(
             f"{len(begun)} models are being adapted in {workspace}",
             expected=f"the name of one: {', '.join(begun)}",
-            try_=f"{adapt('next', begun[-1]).short}; {adapt('next', '--run').short} goes on with all of them",
+            try_=adapt("next", begun[-1]).short,
         )
     name = Path(model).name if model else [*known, *begun][-1] if known else ""
     if name not in known:

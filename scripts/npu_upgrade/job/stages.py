@@ -24,6 +24,8 @@ from npu_upgrade.job.journal import Journal
 if TYPE_CHECKING:
     from npu_upgrade.job.ask import Ask
 
+MOST_SECONDS = 300
+"""No gate is begun after that: who calls has a limit as well, often of ten minutes."""
 _FOR_THE_CALLER = ("deliver", "status", "next", "resolve", "merge")
 _TO_FILL_IN = re.compile(r"FILE|DIR|REPO|SPEC|TEXT|WHY|STAGE|ID(=ANSWER)?")
 

@@ -10,11 +10,13 @@ edits by people, or refuses to run.
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from npu_upgrade.artifacts.bundle import Bundle, Choices, make_bundle
 from npu_upgrade.artifacts.facts import Facts
+from npu_upgrade.artifacts.roots import Root
 from npu_upgrade.artifacts.state import STATE, load_state, make_model_folder
 from npu_upgrade.commands.adapt.deliverable_arguments import (
     add_identity_arguments,
@@ -27,13 +29,14 @@ from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import write_together
+from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import REQUIREMENTS
 from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
-from npu_upgrade.job.tree_form import form_of
+from npu_upgrade.job.tree_form import TreeForm, form_of
 
 EXAMPLES = """/models/Qwen3-8B --tree ../vllm-ascend --hf-id Qwen/Qwen3-8B --dry-run
 Qwen/Qwen3-8B --tree ../vllm-ascend
@@ -66,6 +69,19 @@ def run(args: argparse.Namespace) -> Result:
     form = form_of(args.tree)
     roots = roots_of(args)
     facts = gathered(args, workspace, roots)
+    with nullcontext() if args.check or args.dry_run else _alone(workspace):
+        return _made(args, workspace, form, roots, facts)
+
+
+def _alone(workspace: Path) -> AbstractContextManager[None]:
+    """Models share entries of the tree, and may be written beside each other."""
+    folder = models_folder(workspace)
+    return locked(folder / "artifacts.lock") if folder.is_dir() else nullcontext()
+
+
+def _made(
+    args: argparse.Namespace, workspace: Path, form: TreeForm, roots: list[Root], facts: Facts
+) -> Result:
     folder = models_folder(workspace) / facts.name
     state = load_state(folder)
     state.model, state.source = facts.model, facts.source
@@ -96,12 +112,13 @@ def _checked(
 ) -> Result:
     stale = sorted(bundle.changed)
     text = _listing(bundle, facts)
-    if facts.gaps:
-        summary = f"{len(facts.gaps)} gaps: {', '.join(gap.id for gap in facts.gaps)}"
-        return Result(Verdict.FAIL, summary, data, text, _filling(args, facts.gaps, folder))
+    gaps = f"{len(facts.gaps)} gaps: {', '.join(gap.id for gap in facts.gaps)}" if facts.gaps else ""
     if stale:
         summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}"
-        return Result(Verdict.FAIL, summary, data, text, _again(args))
+        return Result(Verdict.FAIL, f"{summary}{gaps and f'; {gaps}'}", data, text, _again(args))
+    if gaps:
+        said = f"{len(bundle.files)} files are up to date; {gaps}"
+        return Result(Verdict.FAIL, said, data, text, _filling(args, facts.gaps, folder))
     return Result(Verdict.PASS, f"no gaps, and {len(bundle.files)} files are up to date", data, text)
 
 

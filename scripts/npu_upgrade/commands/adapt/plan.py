@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +48,7 @@ from npu_upgrade.ground.kept import kept
 from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.adaptation import adaptation, going_on
+from npu_upgrade.job.adaptation import adaptation, going_on, open_models
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.tree_form import delivery_problem
 from npu_upgrade.sources.checkout import open_checkout
@@ -58,6 +59,8 @@ EXAMPLES = """/models/Qwen3-8B
 /models/New-7B --vllm pypi:vllm==0.30.0 --scaffold ./new-7b --form plugin
 /models/New-7B --vllm ../vllm --ascend ../vllm-ascend --scaffold ../vllm-ascend --form tree
 /models/New-7B --vllm ../vllm --scaffold ./new-7b --decide blocks.*.w_a.weight=drop"""
+
+_NAMED = 3  # models in the name of a branch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +143,8 @@ def run(args: argparse.Namespace) -> Result:
     for long in ("weights", "rows"):  # the file has them
         data["likeness"].pop(long)
     after = _next(args, verdict, plan)
-    return Result(verdict, _summary(plan, verdict), data, _text(plan), after)
+    together = open_models(args.workspace or find_workspace(Path.cwd()))
+    return Result(verdict, _summary(plan, verdict, together), data, _text(plan), after)
 
 
 def _trees(args: argparse.Namespace, sources: Sources) -> dict[str, Tree]:
@@ -217,7 +221,7 @@ def _tree(root: Path) -> Tree:
     return found
 
 
-def _summary(plan: PlanFile, verdict: Verdict) -> str:
+def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str]) -> str:
     if verdict is Verdict.FAIL:
         errors = (one for one in plan.findings if one.severity == "error" and one.kind != "name-unmapped")
         return f"the checkpoint is inconsistent: {next(errors).what}"
@@ -232,7 +236,9 @@ def _summary(plan: PlanFile, verdict: Verdict) -> str:
     if problem := delivery_problem(repo, plan.name):
         summary += f"; no repository can take the commit yet: {problem.what}"
     elif (checkout := open_checkout(repo)).branch() in checkout.default_branches():
-        summary += f"; the commit needs a branch of its own: git -C {repo} switch -c adapt-{plan.name}"
+        # one for all that go into the commit
+        name = "-".join(sorted(together)) if len(together) <= _NAMED else "models"
+        summary += f"; the commit needs a branch of its own: git -C {repo} switch -c adapt-{name}"
     return summary + (f"; {len(plan.decisions)} decisions" if plan.decisions else "")
 
 
