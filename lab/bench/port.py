@@ -75,7 +75,9 @@ def measure(before: str, after: str) -> Transition:
     old, new = release(before), release(after)
     ascend = infer_base(new.tree, "pypi:vllm-ascend").spec
     begun = time.monotonic()
-    args = Namespace(omni=old.tree.spec, gpu=new.tree.spec, ascend=ascend, vllm=None, since="auto")
+    args = Namespace(
+        omni=old.tree.spec, gpu=new.tree.spec, ascend=ascend, vllm=None, since="auto", before=None
+    )
     inputs = port_inputs.read(args)
     assert inputs.since, "the runners of a release follow one"
     found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, {})

@@ -132,7 +132,12 @@ def test_port_says_that_it_has_nothing_to_do_in_such_a_job(world: Path) -> None:
     run(world)
     job = open_job(world)
     job.place(repo=world / "ship")
-    options = dict.fromkeys(("omni", "ascend", "out", "job")) | {"apply": [], "group": [], "top": False}
+    options = dict.fromkeys(("omni", "ascend", "out", "job")) | {
+        "apply": [],
+        "group": [],
+        "top": False,
+        "callers_by_hand": False,
+    }
     result = port.run(argparse.Namespace(**options, since="auto", workspace=world))
     assert (result.verdict, result.data["job"]) == (Verdict.PASS, job.id)
     assert "for vllm-omni's runners alone" in result.summary

@@ -14,6 +14,7 @@ from merge_kit import upgrade
 from port_kit import ASCEND, GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write_tree
 
 from npu_upgrade.code.names import undefined_names
+from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.job import start_job
 
 AR = f"{NPU_WORKER}/npu_ar_model_runner.py"
@@ -109,6 +110,20 @@ def test_in_a_job_its_checkout_and_its_target_are_meant(
     assert "def needs_payload" in world.ar.read_text()
     code, data, _ = upgrade("port", "--omni", f"dir:{world.omni}", *sides)
     assert (code, data["try"]) == (2, "--omni SPEC --ascend SPEC")
+
+
+def test_a_second_look_in_a_job_knows_what_was_passed_over_before(
+    world: PortWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = {"spec": f"git:{world.ascend}@HEAD", "identity": {"version": "1.0"}}
+    omni = {"spec": "pypi:vllm-omni==1.0", "identity": {}}
+    job = start_job(world.omni, omni=omni, ascend=target, repo=world.omni)
+    monkeypatch.chdir(world.omni)
+    for before, tier in ((f"dir:{world.old}", 1), (f"dir:{world.omni}", 3)):
+        write_json(job.folder / "port.json", {"since": {"spec": f"dir:{world.old}", "before": before}})
+        _, data, _ = upgrade("port", "--vllm", f"dir:{world.vllm}")
+        method = next(one for one in data["hunks"] if one["unit"].endswith(".needs_payload"))
+        assert (method["tier"], data["since"]["before"]) == (tier, before)
 
 
 def test_without_a_job_what_is_left_is_listed_next(world: PortWorld) -> None:

@@ -89,7 +89,11 @@ def device_scopes(world: World) -> tuple[Scope, ...]:
     audited = {file.path for file in world.files}
     paths = {path for word in (device, device.upper()) for path in program.holding(package, word)} - audited
     named = re.compile(rf"^\s*(?:async )?(?:class|def) \w*(?:{device}|{device.upper()})", re.MULTILINE)
-    files = (program.file(path) for path in sorted(paths) if named.search(program.text(path)))
+    texts = ((path, program.text(path)) for path in sorted(paths))
+    wanted = (
+        path for path, text in texts if named.search(text) and (not world.words or world.words.search(text))
+    )
+    files = map(program.file, wanted)
     found = (scope for file in files if file for scope in functions_of(file))
     return tuple(scope for scope in found if any(is_for_device(name, device) for name in _names(scope)))
 

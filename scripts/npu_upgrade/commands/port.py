@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> Result:
 
 def _run(args: argparse.Namespace) -> Result:
     _check_usage(args)
+    args.before = None  # the release before --since, where the job knows it
     job = _take_from_job(args)
     if job and not job.of_omni:
         return Result(
@@ -145,7 +146,8 @@ def _take_from_job(args: argparse.Namespace) -> Job | None:
         )
     args.omni, args.ascend, args.workspace = f"dir:{job.repo}", job.inputs.ascend.spec, job.workspace
     if args.since == "auto":  # what was taken since would be read as the state that the runners had
-        args.since = (port_survey(job).get("since") or {}).get("spec") or "auto"
+        known = port_survey(job).get("since") or {}
+        args.since, args.before = known.get("spec") or "auto", known.get("before")
     return job
 
 
@@ -216,6 +218,7 @@ def _result(
     upstream = [item for item in items if item.id not in ledger.decided]
     top = sum(entry.tier == 1 for entry in left)
     since = inputs.since.side.tree if inputs.since else None
+    before = inputs.since.before.tree if inputs.since and inputs.since.before else None
     label = since and (since.version or since.spec)
     summary = f"{top} hunks open in the first tier, {len(left) - top} in the others, since vllm-omni {label}"
     if len(left) > top:
@@ -229,7 +232,12 @@ def _result(
         summary = summary.replace(" hunks taken", f" hunks taken, {len(along)} as others need them", 1)
     data = {
         "versions": inputs.versions(),
-        "since": {"spec": since and since.spec, "inferred": args.since == "auto", "steps": _steps(inputs)},
+        "since": {
+            "spec": since and since.spec,
+            "before": before and before.spec,
+            "inferred": args.since == "auto",
+            "steps": _steps(inputs),
+        },
         "counts": {f"tier {tier}": sum(entry.tier == tier for entry in left) for tier in (1, 2, 3)}
         | {"ported": len(found.ported), "carried": len(found.carried), "upstream": len(upstream)},
         "taken": done.taken,

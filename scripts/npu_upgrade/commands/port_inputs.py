@@ -104,7 +104,8 @@ def _since(
         return find_since(npu, new, after)
     tree = open_source(args.since)
     check_order(tree, new.tree)
-    return Since(read_gpu_side(tree, npu.side)), []
+    before = read_gpu_side(open_source(args.before), npu.side) if args.before else None
+    return Since(read_gpu_side(tree, npu.side), before), []
 
 
 def _vllm_of(gpu: SourceTree, ascend: SourceTree, releases: list[Published]) -> SourceTree:

@@ -56,14 +56,18 @@ class Agreement:
         return self._found[key]
 
     def _look(self, changed: Mapping[str, str]) -> list[Finding]:
-        tree = overlay(self._npu.tree, dict(changed))
-        words = self._words(changed)
-        world = World(Triple(tree, self._npu.ascend, self._npu.vllm), self._before, self._npu.beneath, words)
         name = f"port-{sha256(repr(sorted(changed.items())) + code_digest('port'))[:16]}"
-        found = self._kept.once(name, functools.partial(_findings, world, changed))
+        found = self._kept.once(name, functools.partial(self._findings, changed))
         counted = [one for one in found if one.incident and one.kind not in _HINTS]
+        words = self._words(changed) if counted else None
         known = {one.key for check in {one.check for one in counted} for one in self._known(check, words)}
         return [one for one in counted if one.key not in known]
+
+    def _findings(self, changed: Mapping[str, str]) -> list[Finding]:
+        tree = overlay(self._npu.tree, dict(changed))
+        triple = Triple(tree, self._npu.ascend, self._npu.vllm)
+        world = World(triple, self._before, self._npu.beneath, self._words(changed))
+        return in_order([*run_checks(world, _CHECKS), *_used_as_before(world, changed)])
 
     @cached_property
     def _before(self) -> World:
@@ -131,10 +135,6 @@ def _bases(module: Module) -> list[str]:
 def agreement_of(npu: NpuSide) -> Agreement:
     """The one of an NPU side."""
     return Agreement(npu)
-
-
-def _findings(world: World, changed: Iterable[str]) -> list[Finding]:
-    return in_order([*run_checks(world, _CHECKS), *_used_as_before(world, changed)])
 
 
 def _used_as_before(world: World, changed: Iterable[str]) -> Iterator[Finding]:

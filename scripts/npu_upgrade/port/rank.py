@@ -8,11 +8,12 @@ docs/source/design/port.md.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from npu_upgrade.code.flow import conditions
 from npu_upgrade.code.statements import END, nodes_of
 from npu_upgrade.code.walk import last_name
+from npu_upgrade.ground.beside import beside, from_both_ends
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.apply import UnplaceableError, Work
@@ -257,15 +258,32 @@ def _agree(found: dict[str, Ranked], work: Work) -> bool:
     """
     top = work.fitting([n for n, ranked in found.items() if ranked.tier == 1 and not ranked.held], {})
     wrong = work.disagreeing(work.files(top), top)
+    _look_ahead([name for name in top if _is_doubtful(name, top, wrong, found, work)], work)
     changed = False
     for name in top:
-        own = set(work.all_of([name]))
-        others = (found[other].hunk for other in top if other not in own)
-        alone = any(_are_coupled(found[name].hunk, other, work.npu) for other in others)
-        if (alone or wrong.keys() & own) and (broken := _broken([name], work)):
+        if _is_doubtful(name, top, wrong, found, work) and (broken := _broken([name], work)):
             changed = True
             _cure(found[name], broken, found, work)
     return changed
+
+
+def _is_doubtful(
+    name: str, top: Sequence[str], wrong: Mapping[str, str], found: Mapping[str, Ranked], work: Work
+) -> bool:
+    own = set(work.all_of([name]))
+    others = (found[other].hunk for other in top if other not in own)
+    return bool(wrong.keys() & own) or any(
+        _are_coupled(found[name].hunk, other, work.npu) for other in others
+    )
+
+
+def _look_ahead(names: Sequence[str], work: Work) -> None:
+    """Look at hunks one by one, in two processes; what is found is kept, and only read after this."""
+    with from_both_ends(names) as (front, back):
+        waiting = beside(lambda: "".join(_broken([name], work) for name in back).encode())
+        for name in front:
+            _broken([name], work)
+        waiting()
 
 
 def _refuse(found: dict[str, Ranked], work: Work) -> None:
@@ -274,9 +292,10 @@ def _refuse(found: dict[str, Ranked], work: Work) -> None:
     refused: dict[str, str] = {}
     together = work.fitting(alone, refused)
     wrong = work.disagreeing(work.files(together), together)
-    for name in alone:
-        doubtful = name in refused or wrong.keys() & set(work.all_of([name]))
-        if doubtful and (broken := _broken([name], work)):
+    doubtful = [name for name in alone if name in refused or wrong.keys() & set(work.all_of([name]))]
+    _look_ahead(doubtful, work)
+    for name in doubtful:
+        if broken := _broken([name], work):
             found[name].lower(3, broken)
 
 
