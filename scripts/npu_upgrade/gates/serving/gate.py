@@ -41,7 +41,7 @@ _UNSTEADY = (
     "; an NPU adds in no fixed order by default, which parts near-ties: set HCCL_DETERMINISTIC=true"
     " LCCL_DETERMINISTIC=1 ATB_MATMUL_SHUFFLE_K_ENABLE=0 ATB_LLM_LCOC_ENABLE=0 and serve it again"
 )
-_HASTE = 5.0  # seconds that somebody who interrupts a start waits for its end
+_HASTE = 5.0  # seconds for what will hardly end by itself
 Extra = Callable[[Client, str], list[Check]]
 Compare = Callable[[Client, str, Mapping[str, Any]], list[Check]]
 
@@ -98,6 +98,7 @@ class Served:
     seconds: float = 0.0
     ready_seconds: float | None = None
     interrupted: bool = False
+    engine_failed: bool = False
     ended_at: int | None = None
 
     @property
@@ -198,7 +199,7 @@ def _ask_all(server: Server, observer: Observer, options: Options, served: Serve
     try:
         served.checks.append(wait_until_up(client, lifeline, watch))
     finally:
-        served.phases = watch.phases
+        served.phases, served.engine_failed = watch.phases, watch.engine_failed
     if served.checks[-1].state != "PASS":
         served.phases = [*watch.phases, (watch.phase, round(time.monotonic() - began, 1))]
         return
@@ -305,8 +306,10 @@ def _end(server: Server, options: Options, served: Served) -> None:
 
 
 def _patience(options: Options, served: Served) -> float:
-    """Seconds that the server gets to end by itself; a vLLM that still loads does not heed SIGTERM."""
-    loading = served.interrupted and served.ready_seconds is None
+    """Seconds that the server gets to end by itself; a vLLM that still loads does not heed SIGTERM, nor does
+    one whose engine failed and that has not ended of that.
+    """
+    loading = (served.interrupted or served.engine_failed) and served.ready_seconds is None
     return min(options.patience, _HASTE) if loading else options.patience
 
 

@@ -86,7 +86,7 @@ _MARKS = {
     "capture": (b"Capturing", b"Starting to capture"),
 }
 _DYING = (b"EngineCore failed to start", b"EngineCore encountered a fatal error")
-_DIES = 30.0  # seconds in which a server ends whose engine said so
+_DIES = 10.0  # seconds in which a server ends whose engine said so
 _BUSY = 0.05  # cores in use that count as work; what waits for another process polls with less
 _READS = 1 << 20  # bytes a second that count as work: weights come slowly from a far disk, with an idle CPU
 _SAMPLE = 5.0  # seconds between two looks at the work
@@ -127,6 +127,11 @@ class Watch:
                 f" raise it (--budget {self.phase}=SECONDS) or find what is slow",
             )
         return None
+
+    @property
+    def engine_failed(self) -> bool:
+        """Whether the server's log says that its engine failed."""
+        return self._dying is not None
 
     def end(self) -> None:
         """The server is up: the last phase ends here."""
