@@ -37,14 +37,14 @@ COUNTED = {"vllm:spec_decode_num_drafts": 2.0, "vllm:spec_decode_num_accepted_to
 class Machine:
     """Starts servers of which some combinations of arguments do not serve."""
 
-    def __init__(self, folder: Path, *broken: Iterable[str]) -> None:
-        self.folder, self.broken, self.starts = folder, broken, list[Start]()
+    def __init__(self, folder: Path, *broken: Iterable[str], why: str = "not supported") -> None:
+        self.folder, self.broken, self.starts, self.why = folder, broken, list[Start](), why
 
     def __call__(self, start: Start) -> Started:
         self.starts.append(start)
         said = " ".join(start.arguments)
         if any(all(word in said for word in words) for words in self.broken):
-            root = {"id": "x", "cause": "y", "line": 1, "text": "NotImplementedError: not supported"}
+            root = {"id": "x", "cause": "y", "line": 1, "text": f"NotImplementedError: {self.why}"}
             return started(self.folder, start, verdict=Verdict.FAIL, summary="start: it ended", root=root)
         resolved = {
             "enforce_eager": False,
@@ -120,11 +120,43 @@ def test_two_that_only_work_apart(tmp_path: Path, known: dict) -> None:
     assert machine.starts[-1].features == ("lora",)
 
 
+def test_the_feature_that_a_failure_names_is_tried_apart_first(tmp_path: Path, known: dict) -> None:
+    machine = Machine(
+        tmp_path,
+        ["--enable-expert-parallel", "--enable-lora"],
+        why="MoE LoRA requires what FlashComm1 has not",
+    )
+    found = matrix(tmp_path, known, machine)
+    assert statuses(found) == ALL
+    assert found.serves
+    assert [start.name for start in machine.starts] == ["start-1", "start-2", "start-3"]
+    assert "lora" not in machine.starts[1].features
+    assert machine.starts[2].features == ("lora",)
+    others = "expert_parallel, flashcomm1, mtp"
+    assert f"alone only: not together with {others}" in found.rows["lora"].why
+    assert "alone only" not in found.rows["mtp"].why
+
+
+def test_a_feature_that_does_not_serve_alone_either_is_named_and_the_others_stay(
+    tmp_path: Path, known
+) -> None:
+    found = matrix(tmp_path, known, Machine(tmp_path, ["--enable-lora"], why="LoRA is not supported"))
+    assert statuses(found) == ALL | {"lora": "unsupported"}
+    assert len(found.starts) == 3
+
+
+def test_a_failure_that_names_the_wrong_feature_costs_one_start(tmp_path: Path, known: dict) -> None:
+    machine = Machine(tmp_path, ["--speculative-config"], why="LoRA: not supported")
+    found = matrix(tmp_path, known, machine)
+    assert statuses(found) == ALL | {"mtp": "unsupported"}
+    assert len(machine.starts) == 8
+
+
 def test_three_of_which_two_go_together(tmp_path: Path, known: dict) -> None:
     machine = Machine(tmp_path, ["--speculative-config"], ["--enable-lora", "flashcomm"])
     found = matrix(tmp_path, known, machine)
     assert "alone only: not together with" in found.rows["lora"].why
-    assert len(machine.starts) <= len(FEATURES) + 3
+    assert len(machine.starts) <= len(FEATURES) + 4
 
 
 def test_a_model_that_never_serves_ends_it_after_two_starts(tmp_path: Path, known: dict) -> None:

@@ -49,6 +49,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.files import read_object, write_atomic, write_json
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import first_of
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import failed_last
 from npu_upgrade.job.job import NEIGHBOUR, Job
@@ -668,10 +669,14 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
     odd.sort(key=lambda run: (run["state"] in (LAG, ABSENT), run["state"] != FAIL))
     shown = ("tier", "scenario", "state", "why", "where", "log")
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
+    left = not_run(data["pending"])
     counted: dict[str, Any] = {name: len(data[name]) for name in names[2:]}
+    counted |= {"pending": len(left), "shown_nothing_new": len(data["pending"]) - len(left)}
     if never := [one["path"] for one in data["hardware_or_review_only"] if not one["executed"]]:
         counted["changed_and_nothing_of_it_executed"] = never[:_MOST]
-    counted |= {"not_passed_more": len(odd) - _MOST} if odd[_MOST:] else {}
+    if odd[_MOST:]:
+        also = [f"{run['tier']} {run['scenario']}: {run['state']}" for run in odd[_MOST:]]
+        counted["also_not_passed"] = first_of(also, _MOST)
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}
     return said | counted | {"not_passed": found} | ({"costs": steps} if steps else {})

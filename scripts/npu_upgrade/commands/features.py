@@ -2,10 +2,10 @@
 
 The features are graphs, expert parallel, flashcomm1, MTP, multimodal input, quantization and LoRA. The source
 of the serving vllm and vllm-ascend says how to request each and what proves it; the command never requests a
-feature that the release lacks. It tries all in one start, and one by one only if that start does not serve.
-A feature is verified when the server resolved the request and showed the expected log line, metric or
-answer; else it is unsupported, not applicable, missing in the checkpoint, or not proven. Options of vllm
-serve follow --.
+feature that the release lacks. It tries all in one start; if that does not serve, all but the feature that
+the failure names, else one by one. A feature is verified when the server resolved the request and showed the
+expected log line, metric or answer; else it is unsupported, not applicable, missing in the checkpoint, or not
+proven. Options of vllm serve follow --.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """The feature matrix: from the model, the release and a few starts to one row for each feature.
 
-All are asked for in one start, and one by one only when that does not serve.
+All are asked for in one start; when that does not serve, all but the one that its failure names, and one by
+one only when that does not serve either.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +35,12 @@ from npu_upgrade.ground.verdict import Verdict
 
 _ADDITIONAL = "--additional-config"
 _NEEDS = {"flashcomm1": "expert_parallel"}  # it has an effect only together with it
+# what a failure says that has to do with a feature that no other one needs
+_SAYS = {
+    "lora": re.compile(r"lora", re.IGNORECASE),
+    "mtp": re.compile(r"\bmtp\b|specul|draft|eagle", re.IGNORECASE),
+    "flashcomm1": re.compile(r"flash_?comm", re.IGNORECASE),
+}
 
 
 def start(
@@ -124,9 +132,10 @@ def make(
     only: Iterable[str] = FEATURES,
     matrix: Matrix | None = None,
 ) -> Matrix:
-    """All features at once first; when that does not serve, none, then each alone, then what worked together.
+    """All features at once first; when that does not serve, all but the one that the failure names, and that
+    one alone; else none, then each alone, then what worked together.
 
-    At most ``features + 3`` starts. ``matrix`` is filled as they are made, so that it holds what was found
+    At most ``features + 4`` starts. ``matrix`` is filled as they are made, so that it holds what was found
     when one of them raises.
     """
     matrix = matrix or Matrix()
@@ -142,10 +151,21 @@ def make(
     asked_for = [name for name in tried if needs_request(ways[name])]
     if run.together("all", tried, asked_for) or not asked_for:
         return _in_order(matrix)
+    suspect = _named(matrix.starts[-1], asked_for) if len(asked_for) > 1 else ""
+    if suspect and run.apart(suspect, tried, asked_for):
+        return _in_order(matrix)
     serves = run.together("nothing", [name for name in tried if name not in asked_for], [])
     if serves and len(asked_for) > 1:  # one alone is what the first start was
         run.alone(tried, asked_for)
     return _in_order(matrix)
+
+
+def _named(failed: Started, features: Sequence[str]) -> str:
+    """The feature that a failure names first; empty where it names none."""
+    root = failed.root or {}
+    said = f"{root.get('text', '')} {root.get('cause', '')}"
+    found = {name: words.search(said) for name, words in _SAYS.items() if name in features}
+    return min((name for name in found if found[name]), key=lambda name: found[name].start(), default="")
 
 
 def _sorted_out(
@@ -183,6 +203,19 @@ class _Run:
             self.matrix.rows[one] = self._row(one, started)
         return started.served
 
+    def apart(self, suspect: str, tried: Sequence[str], asked_for: Sequence[str]) -> bool:
+        """All but one feature, and that one alone; whether the others serve without it."""
+        together = self.matrix.starts[-1]
+        others = [name for name in asked_for if name != suspect]
+        if not self.together(f"without {suspect}", [name for name in tried if name != suspect], others):
+            return False
+        self.matrix.serves = True
+        row = self._row(suspect, self._start(suspect, [suspect]))
+        if row.status == VERIFIED:
+            row = _alone_only(row, others, together)
+        self.matrix.rows[suspect] = row
+        return True
+
     def alone(self, tried: Sequence[str], asked_for: Sequence[str]) -> None:
         """Each feature that needs asking for by itself; then those that serve together, when that is new."""
         working = []
@@ -208,11 +241,8 @@ class _Run:
     def _note(self, working: Sequence[str], started: Started) -> None:
         """What works alone and not together is said in each row."""
         for name in working:
-            row = self.matrix.rows[name]
-            others = ", ".join(one for one in working if one != name)
-            why = f"{row.why}; " if row.why else ""
-            why += f"alone only: not together with {others} ({started.shown_log})"
-            self.matrix.rows[name] = replace(row, why=why)
+            others = [one for one in working if one != name]
+            self.matrix.rows[name] = _alone_only(self.matrix.rows[name], others, started)
 
     def _start(self, name: str, features: Sequence[str]) -> Started:
         number = len(self.matrix.starts) + 1
@@ -230,6 +260,12 @@ class _Run:
         if row.status == UNSUPPORTED and (others or not needs_request(way)):
             return replace(row, status=NOT_PROVEN)
         return row
+
+
+def _alone_only(row: Row, others: Sequence[str], together: Started) -> Row:
+    why = f"{row.why}; " if row.why else ""
+    why += f"alone only: not together with {', '.join(others)} ({together.shown_log})"
+    return replace(row, why=why)
 
 
 def _in_order(matrix: Matrix) -> Matrix:
