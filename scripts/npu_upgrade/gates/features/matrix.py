@@ -164,8 +164,9 @@ def _named(failed: Started, features: Sequence[str]) -> str:
     """The feature that a failure names first; empty where it names none."""
     root = failed.root or {}
     said = f"{root.get('text', '')} {root.get('cause', '')}"
-    found = {name: words.search(said) for name, words in _SAYS.items() if name in features}
-    return min((name for name in found if found[name]), key=lambda name: found[name].start(), default="")
+    places = {name: words.search(said) for name, words in _SAYS.items() if name in features}
+    found = {name: place.start() for name, place in places.items() if place}
+    return min(found, key=lambda name: found[name], default="")
 
 
 def _sorted_out(
