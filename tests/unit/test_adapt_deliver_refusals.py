@@ -175,6 +175,20 @@ def test_a_gap_that_was_left_out_with_a_note_is_not_asked_for_again(world: World
     )
 
 
+def test_the_reason_of_several_gaps_stands_once_in_the_message(world: World, capsys) -> None:
+    artifacts_kit.analysed(world.workspace)
+    for gate in ("serve", "features"):
+        world.serve(gate=gate, **({"features": artifacts_kit.FEATURES} if gate == "features" else {}))
+    journal = Journal(world.workspace / f".npu-upgrade/adapt/{NAME}")
+    journal.add(Skipped, id="requirements", note="nobody asks for them")
+    world.generate(capsys)
+    code, result = deliver(world, capsys)
+    assert code == 0, result
+    message = " ".join(world.body().split())
+    assert message.count("nobody asks for them") == 1
+    assert "Left out: - nobody asks for them: " in message
+
+
 def test_two_models_go_into_one_commit(proven: World, capsys) -> None:
     other = "Qwen/Qwen3-32B"
     artifacts_kit.add_all(proven.workspace, code=proven.code, model=other, model_name="Qwen3-32B")

@@ -281,9 +281,9 @@ def test_a_link_in_the_place_of_a_file(upgrade, refused, tmp_path):
 @pytest.mark.parametrize(
     ("title", "said"),
     [
-        ("Upgrade to vllm-ascend 0.23.0", "vllm-omni wants one of"),
-        ("Upgrade [NPU]", "vllm-omni wants one of"),
-        ("[Whatever] Upgrade", "vllm-omni wants one of"),
+        ("Upgrade to vllm-ascend 0.23.0", "vllm-omni takes a title with one of"),
+        ("Upgrade [NPU]", "vllm-omni takes a title with one of"),
+        ("[Whatever] Upgrade", "vllm-omni takes a title with one of"),
         ("[NPU] " + "x" * 100, "more than 100"),
         ("[NPU] two\nlines", "one line of printable text"),
         ("  ", "one line of printable text"),

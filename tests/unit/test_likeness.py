@@ -170,6 +170,10 @@ def test_experts_in_one_tensor_are_taken_apart():
     assert found.weights[f"{layer}down_proj"] == [f"{layer}*.down_proj.weight"]
     assert found.weights[f"{layer}gate_up_proj"] == [f"{layer}*.{one}_proj.weight" for one in ("gate", "up")]
     assert found.rows == {f"{layer}gate_up_proj": [88, 88]}
+    assert found.assumed == [f"{layer}gate_up_proj holds gate_proj, then up_proj"]
+    shapes |= {f"{layer}down_proj": (14, 136, 136), f"{layer}gate_up_proj": (14, 272, 136)}
+    square = of(shapes, config | {"moe_intermediate_size": 136}, own="", family="Qwen3MoeForCausalLM")
+    assert f"{layer}down_proj is [..., out, in], and not transposed" in square.assumed
 
 
 def test_a_tensor_that_no_family_has_is_open():

@@ -205,8 +205,12 @@ def test_pictures_are_compared_where_the_model_takes_them(workspace: Path) -> No
 
 def test_a_reference_that_the_plan_made_does_not_prove_the_plan(workspace: Path) -> None:
     add_all(workspace)
-    add(workspace, reference={"state": "equal", "kinds": ["text"], "planned": "LlamaForCausalLM"})
+    held = {"state": "equal", "kinds": ["text"], "planned": "LlamaForCausalLM"}
+    add(workspace, reference=held | {"assumed": ["a.w is not transposed", "b holds gate, then up"]})
     assert states(workspace)["right"] == "gap"
+    assert "no shape shows that a.w is not transposed and that b holds gate, then up" in words(
+        workspace, "right"
+    )
     assert "those of LlamaForCausalLM in Transformers with the weights named by this job's plan" in words(
         workspace, "right"
     )
@@ -254,6 +258,7 @@ def test_graphs_that_were_not_seen(workspace: Path, status: str) -> None:
     add(workspace, "features", "emulated dry-run", features=[row("graph")])
     assert states(workspace)["graph"] == "gap"
     assert words(workspace, "graph").endswith("an emulated NPU showed it")
+    assert next(gap for gap in known(workspace).gaps if gap.id == "graph").elsewhere
 
 
 @pytest.mark.parametrize(

@@ -101,13 +101,16 @@ class Question(msgspec.Struct, frozen=True):
         return f"{self.id} ({self.ask}): {' | '.join(self.options)}"
 
 
+_STACKED = 3  # dimensions of the matrices of all experts in one tensor
+
+
 class Likeness(msgspec.Struct):
     """A checkpoint as one of ``family``, an architecture; all empty for none.
 
     ``weights``: pattern of the checkpoint -> the family's, several for a tensor that is split by ``rows``,
     none for one that is left out. ``keys``: dotted keys of the configuration -> the family's; ``values``:
     keys of the family that config.json leaves out and shapes tell. ``open``: patterns without a place;
-    ``missing``: the family's that nothing fills.
+    ``missing``: the family's that nothing fills; ``square``: stacked matrices that may lie either way.
     """
 
     family: str = ""
@@ -119,6 +122,18 @@ class Likeness(msgspec.Struct):
     open: list[str] = []
     missing: list[str] = []
     questions: list[Question] = []
+    square: list[str] = []
+
+    @property
+    def assumed(self) -> list[str]:
+        """What the names of tensors say and no shape shows, for a person who knows the model."""
+        parts = {
+            pattern: [place.removesuffix(".weight").rpartition(".")[2] for place in self.weights[pattern]]
+            for pattern, rows in self.rows.items()
+            if len(set(rows)) < len(rows)
+        }
+        found = [f"{pattern} holds {', then '.join(names)}" for pattern, names in parts.items()]
+        return found + [f"{pattern} is [..., out, in], and not transposed" for pattern in self.square]
 
     @property
     def complete(self) -> bool:
@@ -217,6 +232,11 @@ def _as_family(
     found.weights = {one: [match.pairs[one]] for one in shapes if one in match.pairs}
     found.weights |= {one: [] for one in match.left_out}
     found.rows = match.split(found.weights)
+    found.square = sorted(
+        pattern
+        for pattern, shape in shapes.items()
+        if len(shape) == _STACKED and shape[-1] == shape[-2] and found.weights.get(pattern)
+    )
     taken = {target for targets in found.weights.values() for target in targets}
     found.open = [one for one in shapes if one not in found.weights]
     lacking = family.tensors.keys() - taken - set(family.optional)

@@ -46,7 +46,7 @@ from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.paths import WORK_DIR
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.adaptation import after_gate, gate_of, note_halt
-from npu_upgrade.job.serving import Planned, planned
+from npu_upgrade.job.serving import CPU, Planned, planned
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.upgraded import upgraded_in
 from npu_upgrade.sources.installed import Installed, misplaced
@@ -158,7 +158,10 @@ def asked(args: argparse.Namespace) -> Session:
     check_reachable(model)
     place = planned(store.workspace, model) if program() == ADAPT else Planned()
     python, variables = place.python(args.python, emulated=args.emulated)
-    count = {"NPU_EMULATOR_DEVICES": str(devices(args.passed_on))} if args.emulated else {}
+    ranks = devices(args.passed_on)
+    count = {"NPU_EMULATOR_DEVICES": str(ranks)} if args.emulated else {}
+    if args.python == CPU and not args.emulated and ranks > 1:  # it wants a NUMA node for each rank
+        count = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     launch = Launch(
         model=model,
         python=python,

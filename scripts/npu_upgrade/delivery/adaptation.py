@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -165,7 +166,8 @@ def _sections(parts: Sequence[Part], choice: Choice, code: int, runs: list[Run])
     changed = [f"{count(len(choice.changed), 'file')}, {code} of them code"]
     changed += [choice.moved] if choice.moved else []
     changed += [f"{path.name} (SHA-256 {sha256(data)[:12]})" for path, data in choice.patches.items()]
-    models, gaps, versions = [], [], []
+    models, gaps, versions, left_out = [], [], [], defaultdict[str, list[str]](list)
+    often = Counter(part.notes.get(gap.id, "") for part in parts for gap in part.facts.gaps)
     for part in parts:
         facts = part.facts
         best = facts.served or facts.runs[-1]
@@ -174,14 +176,18 @@ def _sections(parts: Sequence[Part], choice: Choice, code: int, runs: list[Run])
         models.append(name + (", experimental" if facts.gaps else ""))
         of = f"{facts.name}: " if len(parts) > 1 else ""
         for gap in facts.gaps:
-            note = part.notes.get(gap.id)
-            gaps.append(f"{of}{gap.id}: {gap.what}" + (f"; left out: {note}" if note else ""))
+            note = part.notes.get(gap.id, "")
+            alone = note and often[note] == 1
+            gaps.append(f"{of}{gap.id}: {gap.what}" + (f"; left out: {note}" if alone else ""))
+            if note and not alone:  # the reason of several stands once
+                left_out[note].append(f"{of}{gap.id}")
         versions += facts.versions
     return [
         Section("Model", models),
         Section("Changed", changed),
         Section("Versions", list(dict.fromkeys(versions))),
         counted("Open gaps", gaps),
+        Section("Left out", [f"{note}: {', '.join(ids)}" for note, ids in left_out.items()]),
         evidence([run.record for run in runs]),
     ]
 

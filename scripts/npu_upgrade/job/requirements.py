@@ -225,10 +225,13 @@ def _right(known: Known) -> Outcome:
     because = f": {why}" if why else ""
     if state == "equal" and "image" in known.declared and "image" not in (reference.get("kinds") or ()):
         return Gap(f"the model takes image, and no picture was compared with Transformers{because}", command)
+    told = [str(one) for one in reference.get("assumed") or ()]
+    assumed = f"; no shape shows that {' and that '.join(told)}" if told else ""
     if state == "equal" and (planned := reference.get("planned")):
         return Gap(
             f"its answers are those of {planned} in Transformers with the weights named by this job's plan, "
-            f"which named those that were served, too: a wrong decision in it is on both sides{because}",
+            "which named those that were served, too: a wrong decision in it is on both sides"
+            f"{assumed}{because}",
             command.adding("--reference", "FILE"),
         )
     if state == "equal":
@@ -314,10 +317,11 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
     ):
         return _needless(why or str(status))
     # what another device cannot show may well apply to the model
-    elsewhere = status == "not applicable" and not on_npu
-    said = "was not shown on this device" if elsewhere else f"is {status}"
-    emulated = "" if on_npu or known.emulated(name) != "verified" else "; an emulated NPU showed it"
-    return Gap(f"{name} {said}{f': {why}' if why else ''}{emulated}", command, elsewhere=elsewhere)
+    apart = status == "not applicable" and not on_npu
+    said = "was not shown on this device" if apart else f"is {status}"
+    shown = not on_npu and known.emulated(name) == "verified"
+    emulated = "; an emulated NPU showed it" if shown else ""
+    return Gap(f"{name} {said}{f': {why}' if why else ''}{emulated}", command, elsewhere=apart or shown)
 
 
 def _capacity(known: Known) -> Outcome:

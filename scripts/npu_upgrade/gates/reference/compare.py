@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ``tokens``: places whose log-probabilities were compared. ``largest`` and ``tolerance`` are differences of
     log-probabilities; nine of ten have to be within the tolerance. ``label``: whose code, and recorded where.
     ``planned``: the architecture that the job's plan says the weights are of, where it named them for the
-    reference, too.
+    reference, too; ``assumed``: what this plan takes for granted.
     """
 
     state: str
@@ -74,6 +74,7 @@ class Outcome(msgspec.Struct, frozen=True):
     digest: str = ""
     label: str = ""
     planned: str = ""
+    assumed: list[str] = []
     kinds: list[str] = []
 
     @property
@@ -139,7 +140,9 @@ def find(launch: Launch, file: Path | None, like: Likeness | None = None) -> Hel
     unasked = Outcome(NONE, "it was not compared", reference.transformers, digest=reference.digest)
     by_plan = reference.architecture if like else ""
     code = f"{reference.code}, as {by_plan} by the plan" if by_plan else reference.code
-    return Held(replace(unasked, label=f"{code}, {where}", planned=by_plan), reference, file)
+    assumed = like.assumed if like else []
+    told = replace(unasked, label=f"{code}, {where}", planned=by_plan, assumed=assumed)
+    return Held(told, reference, file)
 
 
 def _has_own_code(folder: Path) -> bool:
@@ -296,7 +299,11 @@ class _Asked:
         if outcome.tokens < LEAST:
             why = f"{_ANSWERS}: {outcome.tokens} tokens compared with {named}{also}"
             return replace(outcome, state=NONE, why=why)
-        what = f"{outcome.prompts} prompts, {outcome.tokens} tokens, largest difference {outcome.largest}"
+        most = _within([one.size for one in self.places], _SHARES[-1])
+        what = (
+            f"{outcome.prompts} prompts, {outcome.tokens} tokens, {_SHARES[-1]:.0%} of them within {most:.4f}"
+        )
+        what += f" (allowed {outcome.tolerance}), largest difference {outcome.largest}"
         return replace(outcome, state=EQUAL, why=f"equals {named}: {what}{also}")
 
 
