@@ -58,7 +58,7 @@ def test_a_caller_that_stays_is_not_left_behind(tmp_path: Path, case: str) -> No
     more += "\n    def note(self, *values):\n        self.noted = values\n"
     found = world(tmp_path, [(text, before, after)], f"\n    def late(self):\n        {use}\n{more}")
     hunk = found.hunks()["ar.pack" if text == PACK else "ar.send"]
-    assert hunk["tier"] == 3, hunk
+    assert (hunk["tier"], hunk["callers"]) == (3, True), hunk
     code, data, _ = found.port("--apply", hunk["id"])
     assert code == 1
     assert data["refused"][0]["id"] == hunk["id"]

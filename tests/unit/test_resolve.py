@@ -1065,6 +1065,10 @@ def test_a_finding_sends_nobody_to_take_a_hunk_that_does_not_fit(world: World) -
     assert "port --apply port-1" in texts[1]["text"]
     assert "port --apply" not in texts[3]["text"]
     assert "the GPU side has it in port-1, to be written by hand: no place" in texts[3]["text"]
+    apart = hunk | {"tier": 3, "callers": True, "reasons": ["a caller stays"]}
+    text = _finding(finding, job, "", {"hunks": [apart]}).texts["text"]
+    assert "port --apply port-1 --callers-by-hand" in text
+    assert "names what you have to change with it: a caller stays" in text
 
 
 def test_a_finding_names_the_file_with_all_that_its_method_lacks(world: World) -> None:

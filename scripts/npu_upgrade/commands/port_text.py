@@ -31,6 +31,7 @@ def hunk_data(entry: Ranked, note: str, carried: bool) -> dict[str, Any]:
         "unresolved": entry.needs.unresolved,
         "reasons": entry.reasons,
         "carried": carried,
+        "callers": entry.callers,
         "note": note,
         "text": hunk.text,
     }

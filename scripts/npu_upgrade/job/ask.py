@@ -240,7 +240,11 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str, survey: Mapping[s
     for one in brought:
         if one["id"] not in fits:
             reason = next(iter(one.get("reasons") or []), "it has no place")
-            lines.append(f"the GPU side has it in {one['id']}, to be written by hand: {reason}")
+            if one.get("callers"):
+                taking = upgrade("port", "--apply", one["id"], "--callers-by-hand", *naming(job)).short
+                lines.append(f"or: {taking} takes it, and names what you have to change with it: {reason}")
+            else:
+                lines.append(f"the GPU side has it in {one['id']}, to be written by hand: {reason}")
     gains = gains_of(job, unit)
     if str(finding["check"]).startswith("parity") and gains.exists():
         near = gains.relative_to(job.workspace)

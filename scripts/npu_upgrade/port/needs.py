@@ -30,7 +30,8 @@ class Needs:
 class Ranked:
     """A hunk with its tier (1 is the top), how much of its surroundings the NPU side has, and why.
 
-    ``held`` tells that the NPU side has the hunk itself.
+    ``held`` tells that the NPU side has the hunk itself, ``callers`` that it has a place and only other code
+    does not agree with it.
     """
 
     hunk: Hunk
@@ -39,6 +40,7 @@ class Ranked:
     needs: Needs = field(default_factory=Needs)
     reasons: list[str] = field(default_factory=list)
     held: bool = False
+    callers: bool = False
 
     def lower(self, tier: int, reason: str) -> None:
         """Move it down to ``tier``, unless it is there already, and say why."""

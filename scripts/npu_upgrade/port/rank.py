@@ -297,6 +297,7 @@ def _refuse(found: dict[str, Ranked], work: Work) -> None:
     for name in doubtful:
         if broken := _broken([name], work):
             found[name].lower(3, broken)
+            found[name].callers = _has_place(name, work)
 
 
 def _broken(ids: list[str], work: Work) -> str:
@@ -305,6 +306,14 @@ def _broken(ids: list[str], work: Work) -> str:
         return next(iter(work.disagreeing(work.files(ids), ids).values()), "")
     except UnplaceableError as reason:
         return str(reason)
+
+
+def _has_place(name: str, work: Work) -> bool:
+    try:
+        work.files([name])
+    except UnplaceableError:
+        return False
+    return True
 
 
 def _cure(ranked: Ranked, broken: str, found: dict[str, Ranked], work: Work) -> None:
@@ -317,6 +326,7 @@ def _cure(ranked: Ranked, broken: str, found: dict[str, Ranked], work: Work) -> 
             ranked.needs.hunks += others
             return
     ranked.lower(3, broken)
+    ranked.callers = _has_place(ranked.hunk.id, work)
 
 
 def _are_coupled(one: Hunk, other: Hunk, npu: NpuSide) -> bool:
