@@ -373,7 +373,7 @@ def test_without_an_old_pair_a_failure_is_one(machine, upgrade, run, monkeypatch
 def test_what_fails_comes_before_more_of_the_gpu_side(machine, upgrade, run, monkeypatch):
     """A hunk that fits now, taken before the failure is asked about, would make it one of other files."""
     hunk = {"id": "port-1", "tier": 1}
-    monkeypatch.setattr(stages, "port_survey", lambda job: {"tree": "t", "hunks": [hunk]})
+    monkeypatch.setattr(stages, "port_survey", lambda folder: {"tree": "t", "hunks": [hunk]})
     monkeypatch.setattr(stages, "hunks_to_take", lambda job: ["port-1"])
     states = lambda: {one.name: one.state for one in walk(upgrade.job).stages}  # noqa: E731
     assert states()["port"] == "todo"
@@ -923,7 +923,7 @@ def test_next_begins_the_run_behind_the_audit_and_tells_what_failed_there(
     machine, upgrade, run, monkeypatch, capsys
 ):
     monkeypatch.setattr(environment, "check_machine", lambda: None)
-    monkeypatch.setattr(stages, "port_survey", lambda job: {"tree": "t"})
+    monkeypatch.setattr(stages, "port_survey", lambda folder: {"tree": "t"})
     monkeypatch.setattr(stages, "hunks_to_take", lambda job: [])
     here = {"path": RUNNER, "line": 1, "text": "NAME", "project": "vllm-omni"}
     found = {"key": "arity-1", "check": "arity", "state": "NEW", "here": here, "owner": "Runner"}

@@ -19,7 +19,18 @@ from npu_upgrade.commands.port import _write_by_method
 from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job import answer, stops
-from npu_upgrade.job.ask import WAIVE, WITH, Ask, _brought_by, _finding, _item, asks, gains_of
+from npu_upgrade.job.ask import (
+    FINDING,
+    WAIVE,
+    WITH,
+    Ask,
+    _brought_by,
+    _finding,
+    _item,
+    asks,
+    gains_of,
+    methods_behind,
+)
 from npu_upgrade.job.check import _reason
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
@@ -1223,3 +1234,23 @@ def test_what_an_edit_has_closed_is_accepted_with_its_reason(
     code, data, _ = upgrade("resolve", *words)
     assert code == 0, data
     assert [one.note for one in job.journal.answers() if one.id == "flag-2"] == ["the target's own"]
+
+
+def test_the_methods_behind_findings_are_named_together() -> None:
+    def hunk(
+        id_: str, unit: str, text: str, tier: int = 2, kind: str = "method", **more: Any
+    ) -> dict[str, Any]:
+        return {"id": id_, "path": BASE, "unit": f"R.{unit}", "text": text, "tier": tier, "kind": kind} | more
+
+    hunks = [
+        hunk("port-1", "run", "+ self.pack(self.rows)\n- self.old()\n", 3, "change"),
+        hunk("port-2", "pack", "+ def pack(self):\n+     return self.ship()\n"),
+        hunk("port-3", "ship", "+ def ship(self):\n+     pass\n", 3, callers=True),
+        hunk("port-4", "old", "+ def old(self):\n+     pass\n"),
+        hunk("port-5", "rows", "+ def rows(self):\n+     pass\n", unresolved=["Gone"]),
+        hunk("port-6", "other", "+ self.old()\n", 3, "change"),
+    ]
+    asks = [Ask(FINDING, "parity-1", "it lacks", BASE, "R.run")]
+    assert methods_behind({"hunks": hunks}, asks) == {"port-2": "pack", "port-3": "ship"}
+    assert methods_behind({"hunks": hunks}, []) == {}
+    assert methods_behind({}, asks) == {}

@@ -15,7 +15,7 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
-from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, Ask
+from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, Ask, methods_behind, port_survey
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
@@ -64,6 +64,10 @@ def asked(walk: Walk, step: Step) -> Asked:
     others = _others(walk, step, asks)
     data |= others
     brief |= others
+    if len(methods := methods_behind(port_survey(walk.folder), every)) > 1:
+        taking = upgrade("port", "--apply", *methods, "--callers-by-hand", *walk.naming).short
+        first = f"{taking} takes methods that what these findings miss calls: {', '.join(methods.values())}"
+        data["first"] = brief["first"] = f"{first}; leave out what is not for the NPU, and write the callers"
     path = walk.folder / "questions.md"
     path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):

@@ -16,7 +16,7 @@ from npu_upgrade.job.plan_file import load_plan
 
 def list_gains(job: Job) -> None:
     """List again, when there is a list and files changed since."""
-    listed_for = port_survey(job).get("tree")
+    listed_for = port_survey(job.folder).get("tree")
     if listed_for and listed_for != load_plan(job).subject(job.root).tree:
         say("listing what the files lack of the GPU side now")
         _, said = answered(upgrade("port", *naming(job)), whole=False)

@@ -146,7 +146,7 @@ def _take_from_job(args: argparse.Namespace) -> Job | None:
         )
     args.omni, args.ascend, args.workspace = f"dir:{job.repo}", job.inputs.ascend.spec, job.workspace
     if args.since == "auto":  # what was taken since would be read as the state that the runners had
-        known = port_survey(job).get("since") or {}
+        known = port_survey(job.folder).get("since") or {}
         args.since, args.before = known.get("spec") or "auto", known.get("before")
     return job
 

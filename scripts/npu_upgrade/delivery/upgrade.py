@@ -254,7 +254,7 @@ def _by_hand(job: Job, plan: Plan) -> list[str]:
 
 def _ported(job: Job) -> Section:
     """What was taken of the GPU side's gains, by feature, and is not lacking again."""
-    survey = port_survey(job)
+    survey = port_survey(job.folder)
     lacking = {hunk["id"] for hunk in survey.get("hunks", [])}
     taken = [group for id_, group in survey.get("ported", {}).items() if id_ not in lacking]
     groups = Counter(taken)
@@ -268,7 +268,7 @@ def _ported(job: Job) -> Section:
 def _not_ported(job: Job) -> Section:
     """What the GPU side gained and the NPU side lacks, by feature; what was decided is not among it."""
     decided = {entry.id for entry in job.journal.answers() if entry.how in ("by-hand", "waive")}
-    left = [hunk for hunk in port_survey(job).get("hunks", []) if hunk["id"] not in decided]
+    left = [hunk for hunk in port_survey(job.folder).get("hunks", []) if hunk["id"] not in decided]
     groups = Counter(str(hunk.get("group") or hunk["unit"]) for hunk in left)
     found = counted(
         "Not ported from the GPU side",

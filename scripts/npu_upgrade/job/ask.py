@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,7 @@ def _hunks(job: Job, answers: list[Answer]) -> Iterator[Ask]:
     """The hunks that nobody decided on yet, where a person wants to be asked for each."""
     if job.scope != ALL:
         return
-    survey = port_survey(job)
+    survey = port_survey(job.folder)
     decided = {entry.id for entry in answers} | {one["id"] for one in survey.get("refused", [])}
     features = _features(survey.get("hunks", []))
     for hunk in survey.get("hunks", []):
@@ -187,7 +187,7 @@ def hunks_to_take(job: Job) -> list[str]:
 
     What was taken and is lacking again, an edit removed; only who names it takes it a second time.
     """
-    survey = port_survey(job)
+    survey = port_survey(job.folder)
     done = {one["id"] for one in survey.get("refused", [])} | {*hunks_removed(survey)}
     tiers = {hunk["id"]: hunk["tier"] for hunk in survey.get("hunks", []) if hunk["id"] not in done}
     answers = {entry.id: entry.how for entry in job.journal.answers()}
@@ -201,9 +201,9 @@ def hunks_removed(survey: Mapping[str, Any]) -> list[str]:
     return [hunk["id"] for hunk in survey.get("hunks", []) if hunk["id"] in survey.get("ported", {})]
 
 
-def port_survey(job: Job) -> dict[str, Any]:
-    """What the job's last `port` listed; empty before it ran."""
-    survey = read_object(job.folder / "port.json")
+def port_survey(folder: Path) -> dict[str, Any]:
+    """What the last `port` of the job in a folder listed; empty before it ran."""
+    survey = read_object(folder / "port.json")
     needed = {"hunks": {"id", "tier", "path", "unit"}, "refused": {"id"}}
     for name, keys in needed.items() if survey else ():
         survey[name] = [row for row in rows_of(survey, name) if keys <= set(row)]
@@ -217,7 +217,7 @@ def _findings(job: Job, answers: list[Answer], records: Sequence[Record]) -> Ite
     if newest is None or not _only_answers(job.root, newest, since):
         return
     decided = {entry.id for entry in since}
-    survey = port_survey(job)
+    survey = port_survey(job.folder)
     edited = {name for entry in since if entry.after for name in entry.units}
     for finding in read_object(job.folder / "audit.json").get("findings", []):
         if finding.get("state") == "NEW" and finding["key"] not in decided:
@@ -273,6 +273,32 @@ def _brought_by(finding: dict[str, Any], path: str, survey: Mapping[str, Any]) -
     return found if len(found) <= _FEW else []
 
 
+def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, str]:
+    """The methods of the GPU side that what findings miss calls, directly or not: id of the hunk -> name.
+
+    Hunks of the methods with the findings that do not fit name them, and nothing that fits does.
+    """
+    places = {(ask.path, ask.unit) for ask in asks if ask.stage == FINDING}
+    hunks = survey.get("hunks", [])
+    methods = {
+        (one["path"], one["unit"].rpartition(".")[2]): one
+        for one in hunks
+        if one.get("kind") == "method" and not one.get("unresolved")
+        if one["tier"] < _UNFIT or one.get("callers")
+    }
+    found: dict[str, str] = {}
+    near = [one for one in hunks if one["tier"] >= _UNFIT and (one["path"], one["unit"]) in places]
+    while near:
+        one = near.pop()
+        brought = "\n".join(re.findall(r"^\+.*", str(one.get("text")), re.MULTILINE))
+        for word in set(re.findall(r"\bself\.([A-Za-z_]\w*)", brought)):
+            method = methods.get((one["path"], word))
+            if method and method["id"] not in found:
+                found[method["id"]] = word
+                near.append(method)
+    return dict(sorted(found.items(), key=lambda one: one[1]))
+
+
 GAINS = "gains"  # the folder of a job with a file for each method that lacks several hunks of the GPU side
 
 
@@ -295,7 +321,7 @@ def edited_finding(job: Job, key: str) -> Ask | None:
     newest = failed_last(job.records(), "audit")
     for finding in read_object(job.folder / "audit.json").get("findings", []) if newest else ():
         if newest and finding.get("state") == "NEW" and finding["key"] == key:
-            return replace(_finding(finding, job, newest.id, port_survey(job)), how=(CORRECTED, WAIVE))
+            return replace(_finding(finding, job, newest.id, port_survey(job.folder)), how=(CORRECTED, WAIVE))
     return None
 
 

@@ -317,7 +317,7 @@ def _tells(statement: Statement) -> bool:
 
 def _taken(job: Job) -> set[str]:
     """The statements of the hunks that `port` took."""
-    entries, ids_ = PortLedger(job.workspace).entries, port_survey(job).get("ported", {})
+    entries, ids_ = PortLedger(job.workspace).entries, port_survey(job.folder).get("ported", {})
     texts = [textwrap.dedent(entries[id_].new) for id_ in ids_ if id_ in entries]
     return {one.key for text in texts for said in (text, _translated(text)) for one in _statements(said)}
 

@@ -224,7 +224,7 @@ def _port(one: Upgrade) -> Stage:
     if asked := _questions(one, PORT, "hunks that the GPU side gained"):
         return asked
     command = upgrade("port", *naming(job))
-    survey = port_survey(job)
+    survey = port_survey(job.folder)
     if not survey:
         return Stage(PORT, State.TODO, "what the GPU side gained is not listed yet", command)
     judged = one.of("emulate")
