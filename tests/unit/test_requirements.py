@@ -226,6 +226,7 @@ def test_a_mixture_needs_what_a_dense_model_does_not(workspace: Path) -> None:
     asked = known(workspace).gap("expert_parallel")
     assert asked is not None
     assert asked.command.passed_on == ("--tensor-parallel-size", "2"), "experts lie on ranks"
+    assert not asked.elsewhere
     add(workspace, "features", features=[row("graph"), row("expert_parallel"), row("flashcomm1")])
     found = states(workspace)
     assert (found["expert_parallel"], found["flashcomm1"]) == ("proven", "proven")
@@ -246,6 +247,14 @@ def test_mtp_where_the_checkpoint_has_it(workspace: Path, state: str, status: st
     analysed(workspace, mtp=Mtp(state, 1, 2, "model.mtp.weight"))
     add(workspace, "features", features=[row("graph"), row("mtp", status)])
     assert states(workspace)["mtp"] == expected
+
+
+def test_a_cpu_is_not_asked_for_expert_parallel(workspace: Path) -> None:
+    mixture = {**LLAMA, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 4}
+    add_all(workspace, "CPU real")
+    analysed(workspace, config=mixture)
+    add(workspace, "features", "CPU real", features=[row("expert_parallel", "not proven", "one rank")])
+    assert next(gap for gap in known(workspace).gaps if gap.id == "expert_parallel").elsewhere
 
 
 @pytest.mark.parametrize("status", ["unsupported", "not proven", "not applicable"])

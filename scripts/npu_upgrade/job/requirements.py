@@ -284,7 +284,11 @@ def _experts(name: str) -> Callable[[Known], Outcome]:
         if not known.analysis and row.get("status") == "not applicable":
             return _needless(str(row.get("why") or "the model has no experts"))
         found = _feature(name, known, needed=known.analysis is not None)
-        return replace(found, command=on_two_ranks(found.command)) if isinstance(found, Gap) else found
+        if not isinstance(found, Gap):
+            return found
+        # a CPU spreads no experts as an NPU does: two ranks of it take minutes and show nothing of that
+        elsewhere = found.elsewhere or known.label != NPU_REAL
+        return replace(found, command=on_two_ranks(found.command), elsewhere=elsewhere)
 
     return judged
 
