@@ -16,6 +16,7 @@ from npu_upgrade.gates.serving import session
 from npu_upgrade.gates.serving.launch import Launch
 from npu_upgrade.gates.validation import pack_program
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job import serving
 from npu_upgrade.sources.installed import toolkit_folders
 
 
@@ -56,6 +57,15 @@ def test_there_are_as_many_emulated_devices_as_ranks(tmp_path: Path) -> None:
     assert launched(tmp_path, "--emulated", "--", *ranks).environment[name] == "4"
     assert launched(tmp_path, "--emulated", "--env", f"{name}=8", "--", *ranks).environment[name] == "8"
     assert name not in launched(tmp_path, "--", *ranks).environment
+
+
+def test_ranks_of_a_cpu_need_no_numa_node_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "named_python", lambda _: kit.machine(tmp_path / "cpu"))
+    name, ranks = "VLLM_CPU_OMP_THREADS_BIND", ("--python", "cpu", "--", "-tp", "2")
+    assert launched(tmp_path, *ranks).environment[name] == "nobind"
+    assert launched(tmp_path, "--env", f"{name}=0-1", *ranks).environment[name] == "0-1"
+    assert name not in launched(tmp_path, "--python", "cpu").environment
+    assert name not in launched(tmp_path, "--", "-tp", "2").environment
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Tree(msgspec.Struct, omit_defaults=True):
 
 class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``plan.json``. ``scaffold``: files that were written; ``open_weights``: patterns to decide about;
-    ``answers``: to questions of ``likeness``, by id; ``assumed``: what only names say."""
+    ``answers``: to questions of ``likeness``, by id."""
 
     schema: str
     model: str
@@ -79,7 +79,6 @@ class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
     steps: list[Step]
     findings: list[Finding]
     scaffold: list[str] | None = None
-    assumed: list[str] = []
 
 
 class _Planned(msgspec.Struct):

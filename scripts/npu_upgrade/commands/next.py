@@ -181,18 +181,17 @@ def _result(walk: Walk, step: Step) -> Result:
         go_on = str(upgrade("next", "--continue", "--note", "WHY", *walk.naming))
         data |= {"step": "stop", "stop": msgspec.to_builtins(step.stop), "a_person_goes_on_with": go_on}
         text = "\n".join([*step.stop.tried, f"a person goes on with: {go_on}"])
-        return Result(Verdict.INCONCLUSIVE, step.why, data, text, step.command)
+        return Result(step.verdict, step.why, data, text, step.command)
     if step.stage and step.stage.stuck:
-        verdict = Verdict.BLOCKED if step.stage.verdict == "BLOCKED" else Verdict.FAIL
         brief = {"step": "change", "then": str(step.stage.command or "")}
         data |= brief | {"stages": [stage.as_json() for stage in walk.stages]}
-        return Result(verdict, step.why, data, stage_table(walk.stages), brief=brief)
+        return Result(step.verdict, step.why, data, stage_table(walk.stages), brief=brief)
     if not step.asks:
         data |= {"step": "run", "stages": [stage.as_json() for stage in walk.stages]}
-        return Result(Verdict.PASS, step.why, data, stage_table(walk.stages), step.command, brief={})
+        return Result(step.verdict, step.why, data, stage_table(walk.stages), step.command, brief={})
     found = asked(walk, step)
     data |= {"step": "answer"} | found.data
-    return Result(Verdict.PASS, found.summary, data, found.text, found.command, found.brief)
+    return Result(step.verdict, found.summary, data, found.text, found.command, found.brief)
 
 
 def stage_table(stages: Sequence[Stage]) -> str:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from npu_upgrade.evidence.chain import Record
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.paths import WORKSPACE_DIR
+from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.journal import Journal
 
 if TYPE_CHECKING:
@@ -132,6 +133,15 @@ class Step:
     stage: Stage | None = None
     asks: Sequence[Ask] = ()
     stop: Stop | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """INCONCLUSIVE where a person is needed, FAIL or BLOCKED as the stage that is stuck, else PASS."""
+        if self.stop:
+            return Verdict.INCONCLUSIVE
+        if self.stage and self.stage.stuck:
+            return Verdict.BLOCKED if self.stage.verdict == "BLOCKED" else Verdict.FAIL
+        return Verdict.PASS
 
     @property
     def needs_nobody(self) -> bool:

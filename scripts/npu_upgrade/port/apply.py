@@ -53,14 +53,12 @@ def apply(
     work = Work(ranked, npu, new)
     refused: dict[str, str] = {}
     chosen = work.fitting(list(dict.fromkeys(asked)), refused)
-    texts, imports, lost = work.with_imports(chosen)
-    while lost or (
-        agreed and (lost := {n: f"{why} ({_HOW})" for n, why in work.disagreeing(texts, chosen).items()})
-    ):
+    texts, imports = work.with_imports(chosen)
+    while lost := work.unfit(texts, chosen, agreed=agreed):
         for name in [name for name in chosen if lost.keys() & set(work.all_of([name]))] or chosen:
             refused[name] = "; ".join(sorted(set(lost.values())))
             chosen.remove(name)
-        texts, imports, lost = work.with_imports(chosen)
+        texts, imports = work.with_imports(chosen)
     files = {path: text for path, text in texts.items() if text != npu.texts[path]}
     left = [] if agreed else [broken.what for broken in agreement_of(npu).broken(texts)]
     return Applied(files, work.all_of(chosen), refused, imports, left)
@@ -149,8 +147,8 @@ class Work:
             self.units[key] = source
         return self.units[key]
 
-    def with_imports(self, ids: Sequence[str]) -> tuple[dict[str, str], list[str], dict[str, str]]:
-        """The files with hunks that fit, the imports they got, and the hunks whose names have none."""
+    def with_imports(self, ids: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        """The files with hunks that fit, and the imports they got."""
         npu, texts = self.npu, self.files(ids)
         said: list[str] = []
         plans = derive_imports(texts, npu.texts, npu.upstream_file, npu.gpu_texts, npu.ascend, npu.tree)
@@ -163,7 +161,13 @@ class Work:
             )
             said += [f"{path}: + {item.statement()}" for item in plan.added]
             said += [f"{path}: - {item.statement()}" for item in plan.dropped]
-        return texts, said, self._undefined(texts, ids)
+        return texts, said
+
+    def unfit(self, texts: Mapping[str, str], ids: Sequence[str], *, agreed: bool) -> dict[str, str]:
+        """The hunks that read what nothing defines, else those that the tree has to be ``agreed`` with."""
+        if (lost := self._undefined(texts, ids)) or not agreed:
+            return lost
+        return {name: f"{why} ({_HOW})" for name, why in self.disagreeing(texts, ids).items()}
 
     def disagreeing(self, texts: Mapping[str, str], ids: Sequence[str]) -> dict[str, str]:
         """The hunks that the rest of the tree does not agree with, each with the reason."""

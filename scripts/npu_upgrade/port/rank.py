@@ -279,6 +279,8 @@ def _is_doubtful(
 
 def _look_ahead(names: Sequence[str], work: Work) -> None:
     """Look at hunks one by one, in two processes; what is found is kept, and only read after this."""
+    if len(names) < 2:  # nothing to share
+        return
     with from_both_ends(names) as (front, back):
         waiting = beside(lambda: "".join(_broken([name], work) for name in back).encode())
         for name in front:

@@ -132,7 +132,6 @@ def run(args: argparse.Namespace) -> Result:
             found, like, {name: Path(tree.root) for name, tree in trees.items()}, args.model, args.form
         ),
         findings=found.file.findings,
-        assumed=like.assumed if is_new else [],
     )
     if args.scaffold and verdict is not Verdict.FAIL:
         registry = read_registry(sources.vllm) if sources.vllm else shipped_registry()
@@ -233,8 +232,8 @@ def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str]) -> str:
     if plan.likeness.family:
         said = "it computes what" if plan.likeness.complete else "the nearest to it is what"
         summary += f"; {said} {plan.likeness.family} does"
-    if plan.assumed:
-        summary += f"; no shape shows that {' and that '.join(plan.assumed)}: ask who knows the model"
+    if assumed := plan.likeness.assumed:
+        summary += f"; no shape shows that {' and that '.join(assumed)}: ask who knows the model"
     repo = Path(plan.trees["delivery"].root)
     if problem := delivery_problem(repo, plan.name):
         summary += f"; no repository can take the commit yet: {problem.what}"

@@ -32,7 +32,7 @@ def all_models(models: Sequence[str], named: Path | None, *, run: bool) -> Resul
     for one in models:  # what comes next of one model is another thing where the others are done too
         state = adaptation(workspace, one)
         step, then = next_step(walk(state)), going_on(state)
-        told = said.get(one, {"verdict": _verdict(step).value})
+        told = said.get(one, {"verdict": step.verdict.value})
         verdict = told.get("verdict") if told.get("verdict") in Verdict.__members__ else Verdict.FAIL.value
         rows[one] = {"verdict": verdict, "summary": told.get("error") or step.why}
         rows[one] |= {"ran": told["ran"]} if told.get("ran") else {}
@@ -66,11 +66,3 @@ def _ran(models: Sequence[str], place: Sequence[str]) -> dict[str, dict[str, Any
             )
             found |= zip(some, said, strict=True)
     return found
-
-
-def _verdict(step: Step) -> Verdict:
-    if step.stop:
-        return Verdict.INCONCLUSIVE
-    if step.stage and step.stage.stuck:
-        return Verdict.BLOCKED if step.stage.verdict == "BLOCKED" else Verdict.FAIL
-    return Verdict.PASS
