@@ -192,6 +192,9 @@ def test_a_gate_that_was_left_out_is_not_asked_for_again(tree: Path, workspace: 
         result = call(*options)[1]
         assert [gap["id"] for gap in result["gaps"]] == ["capacity", "accuracy", "throughput"]
         assert result["next"] == f"adapt.py next {NAME} --workspace {workspace}"
+    code, result = call("--check")
+    assert (code, result["verdict"]) == (0, "PASS")
+    assert result["summary"].endswith("left open with a note: capacity, accuracy, throughput")
 
 
 @pytest.mark.parametrize(

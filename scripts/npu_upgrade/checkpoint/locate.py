@@ -44,10 +44,19 @@ def model_folder(given: str, models: Path = MODELS) -> Path:
     )
 
 
+def hub_home() -> Path:
+    """Where what comes from the hub is kept."""
+    return Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+
+
+def hub_caches() -> list[Path]:
+    """The folders that may have what was downloaded."""
+    named = [os.environ.get(key) for key in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
+    return [*(Path(one).expanduser() for one in named if one), hub_home() / "hub"]
+
+
 def _cached(name: str, models: Path) -> Path:
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    caches = [os.environ.get(key) for key in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
-    for root in [*(Path(one).expanduser() for one in caches if one), home / "hub"]:
+    for root in hub_caches():
         folder = root / f"models--{name.replace('/', '--')}"
         reference = folder / "refs" / "main"
         if reference.is_file():

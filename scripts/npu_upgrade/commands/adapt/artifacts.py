@@ -58,13 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         **REPEATED,
     )
     option(parser, "--reports", "add report and runbook to the tree, for the commit")
-    option(parser, "--check", "write nothing; FAIL on a gap or a file out of date")
+    option(parser, "--check", "write nothing; FAIL on a file out of date, or a gap that no skip left open")
     option(parser, "--dry-run", "write nothing; show the differences")
     add_workspace_argument(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
-    """PASS when everything is written; with --check FAIL for a gap or a file that is not up to date."""
+    """PASS when everything is written; with --check FAIL for an open gap or a file that is not up to date."""
     workspace = args.workspace or find_workspace(Path.cwd())
     form = form_of(args.tree)
     roots = roots_of(args)
@@ -112,21 +112,27 @@ def _checked(
 ) -> Result:
     stale = sorted(bundle.changed)
     text = _listing(bundle, facts)
-    gaps = f"{len(facts.gaps)} gaps: {', '.join(gap.id for gap in facts.gaps)}" if facts.gaps else ""
+    unanswered = [gap.id for gap in _unanswered(facts.gaps, folder)]
+    left = [gap.id for gap in facts.gaps if gap.id not in unanswered]
+    gaps = f"; {len(unanswered)} gaps: {', '.join(unanswered)}" if unanswered else ""
+    gaps += f"; left open with a note: {', '.join(left)}" if left else ""
     if stale:
-        summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}"
-        return Result(Verdict.FAIL, f"{summary}{gaps and f'; {gaps}'}", data, text, _again(args))
-    if gaps:
-        said = f"{len(bundle.files)} files are up to date; {gaps}"
-        return Result(Verdict.FAIL, said, data, text, _filling(args, facts.gaps, folder))
-    return Result(Verdict.PASS, f"no gaps, and {len(bundle.files)} files are up to date", data, text)
+        summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}{gaps}"
+        return Result(Verdict.FAIL, summary, data, text, _again(args))
+    verdict = Verdict.FAIL if unanswered else Verdict.PASS
+    summary = f"{len(bundle.files)} files are up to date{gaps or ', without a gap'}"
+    return Result(verdict, summary, data, text, _filling(args, facts.gaps, folder) if facts.gaps else None)
+
+
+def _unanswered(gaps: list[Gap], folder: Path) -> list[Gap]:
+    """Those that nobody left open with a note."""
+    left_out = Journal(folder).skipped().keys()
+    return [gap for gap in gaps if not {gap.id, gap.command.name, REQUIREMENTS} & left_out]
 
 
 def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> Command:
-    """The command that fills the first gap that nobody left out, in this workspace and for this tree."""
-    left_out = Journal(folder).skipped()
-    wanted = (gap for gap in gaps if not {gap.id, gap.command.name, REQUIREMENTS} & left_out.keys())
-    gap = next(wanted, None)
+    """The command that fills the first gap that nobody left open, in this workspace and for this tree."""
+    gap = next(iter(_unanswered(gaps, folder)), None)
     if gap is not None and gap.id == "hf-id":
         return _again(args, "--hf-id", "ORG/NAME")
     command = gap.command if gap else adapt("next", folder.name)

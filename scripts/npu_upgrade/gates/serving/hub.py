@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 
+from npu_upgrade.checkpoint.locate import hub_caches, hub_home
 from npu_upgrade.ground.errors import Blocked
 
 _HUB = "https://huggingface.co"
@@ -18,8 +19,9 @@ def check_reachable(model: str) -> None:
     """Raise :class:`Blocked` for an id of a hub that is neither here nor can be fetched now."""
     if Path(model).is_dir() or "/" not in model or model.startswith(("/", ".", "~")):
         return
-    known = _cache() / f"models--{model.replace('/', '--')}"
-    if known.is_dir() or os.environ.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
+    name = f"models--{model.replace('/', '--')}"
+    known = any((cache / name).is_dir() for cache in hub_caches())
+    if known or os.environ.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
         return
     if why := _unanswered(f"{model}/resolve/main/config.json"):
         raise Blocked(
@@ -31,8 +33,8 @@ def check_reachable(model: str) -> None:
 
 def check_questions(tasks: Sequence[str]) -> None:
     """Raise :class:`Blocked` where there is no dataset here and no hub to fetch those of ``tasks`` from."""
-    kept = Path(os.environ.get("HF_DATASETS_CACHE") or _home() / "datasets")
-    if any(kept.glob("*/*")) or any(_cache().glob("datasets--*")):
+    kept = Path(os.environ.get("HF_DATASETS_CACHE") or hub_home() / "datasets")
+    if any(kept.glob("*/*")) or any(list(cache.glob("datasets--*")) for cache in hub_caches()):
         return  # which of them a task needs is known to lm_eval alone
     if why := _unanswered("api/datasets?limit=1"):
         raise Blocked(
@@ -51,10 +53,3 @@ def _unanswered(place: str) -> str:
     except httpx.HTTPError as error:
         return f"{address} does not answer: {error}"
 
-
-def _home() -> Path:
-    return Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("HF_HUB_CACHE") or _home() / "hub")
