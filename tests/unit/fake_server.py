@@ -23,7 +23,7 @@ for option in ("--host", "--port", "--served-model-name", "--load-format"):
     parser.add_argument(option)
 args, more = parser.parse_known_args()
 fault, counted, asked, begun = os.environ.get("FAULT", "none"), 0, 0, 0
-told, one_at_a_time, counting = False, threading.Lock(), threading.Lock()
+batched, told, one_at_a_time, counting = 0, False, threading.Lock(), threading.Lock()
 refused, _, room = fault.partition(":")  # refuse:OPTION, needs:OPTION, room:TOKENS of the KV cache
 PATHS = {"/v1/completions": {}, "/v1/chat/completions": {}}
 CONFIG = {
@@ -61,7 +61,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             lines = f'vllm:generation_tokens_total{{engine="0"}} {0 if args.omni else counted}.0\n{drafts}'
             if args.omni:
                 lines += f'vllm_omni:generation_tokens_total{{model_name="x"}} {counted}.0\n'
-            if fault == "read-one-by-one":
+            if fault == "read-one-by-one" or (fault in ("too-fast", "preempting") and batched):
                 lines += f'vllm:num_requests_running{{engine="0"}} {most}.0\n'
             self.answer(f'# TYPE x counter\n{lines}vllm:num_preemptions_total{{engine="0"}} {preempted}.0\n')
         elif self.path == "/v1/models":
@@ -77,7 +77,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 threading.Timer(0.1, later).start()
 
     def do_POST(self) -> None:
-        global counted, asked, told
+        global counted, asked, told, batched
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked += 1
         told = told or "messages" in body
@@ -104,6 +104,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if args.omni and "messages" not in body:
             self.answer({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": {}})
             return
+        if isinstance(body.get("prompt"), list) and isinstance(body["prompt"][0], str):
+            batched = len(body["prompt"])
+            time.sleep(0.2)
+            self.answer({"choices": [], "usage": {"completion_tokens": batched * body["max_tokens"]}})
+            batched = 0
+            return
         tokens = 8
         read = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 3
         if fault == "half-read" and read > 3:
@@ -126,7 +132,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
-        alone = fault in ("one-by-one", "read-one-by-one")
+        alone = fault in ("one-by-one", "read-one-by-one", "too-fast")
         with one_at_a_time if alone else contextlib.nullcontext():
             for count in range(1, tokens + 1):
                 usage = {"completion_tokens": 0 if fault == "silent-stream" else count}

@@ -12,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
-from npu_upgrade.gates.serving.checks import INCONCLUSIVE, Check, failed, passed, unsure
+from npu_upgrade.gates.serving.checks import Check, failed, passed, unsure
 from npu_upgrade.gates.serving.launch import given
 from npu_upgrade.gates.serving.log_lines import LogLine
-from npu_upgrade.gates.serving.requests import Arrival, Client, Exchange, counted
+from npu_upgrade.gates.serving.requests import Arrival, Client, counted
 from npu_upgrade.gates.serving.session import Stopped
 from npu_upgrade.gates.serving.starts import Extra, Start, Started, Starter, setting
 from npu_upgrade.ground.errors import Blocked
@@ -67,46 +67,53 @@ def filled(client: Client, name: str, length: int, seconds: float) -> list[Check
     return [passed("filled", why=f"{said} took {exchange.seconds:.0f} s")]
 
 
-def _asked(name: str, prompt: str | list[int], tokens: int) -> dict[str, Any]:
+def _asked(name: str, prompt: str | list[int] | list[str], tokens: int) -> dict[str, Any]:
     return {"model": name, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
 
 
 PREEMPTED, RUNNING = "vllm:num_preemptions_total", "vllm:num_requests_running"
 _LOOK_AGAIN = 0.02  # seconds between two looks at how many run
-_TOKENS = (64, 192, 384)  # of each answer, one try after the other
 _TO_COME = 0.25  # of a request's tokens, so that chunks on their way do not make it look as if it still ran
 _WORDS = ("river", "stone", "lantern", "orchard", "violin", "harbour", "meadow", "comet")
+
+
+class _Answered(NamedTuple):
+    """``why``: what went wrong; ``tokens``: of all answers; ``together``: the most that were seen to run."""
+
+    why: str
+    tokens: int = 0
+    together: int = 0
 
 
 def concurrent(client: Client, name: str, number: int, seconds: float) -> list[Check]:
     """Whether ``number`` requests are all answered within ``seconds``, together.
 
     They run together when the engine counts so many, or when all have begun to answer and none is near its
-    end; and the engine preempted none. Answers of a small model come faster than they are read. An engine
-    that takes them one after the other, or is done before all have begun, is asked again for more tokens;
-    after that it is INCONCLUSIVE, not a pass.
+    end; and the engine preempted none. An engine that takes them one after the other, or is done before all
+    have begun, is asked again for more tokens, all prompts in one request, since a small model answers faster
+    than requests come in; after that it is INCONCLUSIVE, not a pass.
     """
-    for tokens in _TOKENS:
-        found = _ask(client, name, number, tokens, seconds)
-        if found.state != INCONCLUSIVE:
+    for ask, tokens in ((_apart, 64), (_in_one, 192), (_in_one, 384)):
+        # a prompt of its own for each, so that no cache of prefixes answers for another
+        prompts = [f"Story {at} about the {_WORDS[at % len(_WORDS)]}:" for at in range(number)]
+        found, too_fast = _watched(client, number, partial(ask, client, name, prompts, tokens, seconds))
+        if not too_fast:
             break
     return [found]
 
 
-def _ask(client: Client, name: str, number: int, tokens: int, seconds: float) -> Check:
+def _watched(client: Client, number: int, ask: Callable[[], _Answered]) -> tuple[Check, bool]:
+    """What ``ask`` gets, judged by what the engine says meanwhile; and whether more tokens may show more."""
     before = counted(client.metrics(), PREEMPTED)
-    # a prompt of its own for each, so that no cache of prefixes answers for another
-    prompts = [f"Story {at} about the {_WORDS[at % len(_WORDS)]}:" for at in range(number)]
     over = Event()
-    with ThreadPoolExecutor(number + 1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         running = pool.submit(_most_running, client, over)
-        bodies = [_asked(name, prompt, tokens) for prompt in prompts]
         try:
-            answers = list(pool.map(lambda body: client.stream("/v1/completions", body, seconds), bodies))
+            answered = ask()
         finally:
             over.set()
     after = counted(client.metrics(), PREEMPTED)
-    return _judge(number, answers, (after or 0.0) - (before or 0.0), running.result())
+    return _judge(number, answered, (after or 0.0) - (before or 0.0), running.result())
 
 
 def _most_running(client: Client, over: Event) -> int:
@@ -117,24 +124,40 @@ def _most_running(client: Client, over: Event) -> int:
     return int(most)
 
 
-def _judge(
-    number: int, answers: Sequence[tuple[Exchange, list[Arrival]]], preempted: float, counted_together: int
-) -> Check:
+def _apart(client: Client, name: str, prompts: list[str], tokens: int, seconds: float) -> _Answered:
+    """A streamed request for each prompt."""
+    bodies = [_asked(name, prompt, tokens) for prompt in prompts]
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        answers = list(pool.map(lambda body: client.stream("/v1/completions", body, seconds), bodies))
     if wrong := [one.why for one, _ in answers if one.why]:
-        why = f"{len(wrong)} of {number} requests at once were not answered: {wrong[0]}"
-        return failed("concurrent", why)
+        return _Answered(f"{len(wrong)} of {len(prompts)} requests at once were not answered: {wrong[0]}")
     streams = [[one for one in arrived if one.tokens] for _, arrived in answers]
     if not all(streams):
-        return failed("concurrent", f"{streams.count([])} of {number} answers count no token")
-    running = max(most_together(streams), min(counted_together, number))
-    tokens = sum(stream[-1].tokens for stream in streams)
-    said = f"{number} requests at once, {tokens} tokens, {running} seen running together"
+        return _Answered(f"{streams.count([])} of {len(prompts)} answers count no token")
+    return _Answered("", sum(stream[-1].tokens for stream in streams), most_together(streams))
+
+
+def _in_one(client: Client, name: str, prompts: list[str], tokens: int, seconds: float) -> _Answered:
+    """One request with all prompts, which vLLM takes as a request each."""
+    exchange = client.post("/v1/completions", _asked(name, prompts, tokens), seconds)
+    if exchange.why:
+        return _Answered(f"{len(prompts)} prompts at once were not answered: {exchange.why}")
+    found = int(((exchange.answer or {}).get("usage") or {}).get("completion_tokens") or 0)
+    wanted = len(prompts) * tokens
+    return _Answered("" if found == wanted else f"{found} tokens were answered, not {wanted}", found)
+
+
+def _judge(number: int, answered: _Answered, preempted: float, counted_together: int) -> tuple[Check, bool]:
+    if answered.why:
+        return failed("concurrent", answered.why), False
+    running = max(answered.together, min(counted_together, number))
+    said = f"{number} requests at once, {answered.tokens} tokens, {running} seen running together"
     if running < number:
-        return unsure("concurrent", f"{said}: the engine was not seen to run all of them at one time")
+        return unsure("concurrent", f"{said}: the engine was not seen to run all of them at one time"), True
     if preempted:
         why = f"{said}, but {preempted:.0f} were preempted: their key-value cache was short"
-        return unsure("concurrent", why)
-    return passed("concurrent", why=said)
+        return unsure("concurrent", why), False
+    return passed("concurrent", why=said), False
 
 
 def most_together(streams: Sequence[Sequence[Arrival]]) -> int:

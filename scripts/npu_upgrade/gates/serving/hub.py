@@ -52,4 +52,3 @@ def _unanswered(place: str) -> str:
         return "" if answer.status_code < 400 else f"{address} answers {answer.status_code}"
     except httpx.HTTPError as error:
         return f"{address} does not answer: {error}"
-
