@@ -53,13 +53,6 @@ def test_expand_adds_into_a_slice():
         close(y.float(), expected, 2e-3)
 
 
-def test_an_adapter_that_is_not_there_is_named():
-    x, weight, y = half(5, WIDE), half(ADAPTERS, RANK, WIDE, seed=1), torch.zeros(5, RANK)
-    beyond = torch.tensor([2, -1, ADAPTERS, 2, 1])
-    with refused(r"rows \[2\] name adapters \[3\], and there are 3"):
-        lora.bgmv_shrink(x, weight, beyond, y, 1.0)
-
-
 def test_rows_behind_the_last_sequence_have_no_adapter():
     x, weight, y = half(6, WIDE), half(ADAPTERS, RANK, WIDE, seed=1), torch.full((6, RANK), 7.0)
     lora.sgmv_shrink(x, weight, OF_SEQUENCES, LENGTHS, y, 1.0)
