@@ -718,7 +718,8 @@ def test_run_without_a_name_goes_on_with_all_open_models(ask, tmp_path: Path, mo
     assert all("accuracy" in ask(name)[1]["left_out"] for name in ("Tiny", "Other"))
     called: list[list[str]] = []
 
-    def together(commands, *, whole):
+    def together(commands, *, whole, of):
+        assert all(name in one.short for one, name in zip(commands, of, strict=True))
         called.append([one.short for one in commands])
         said = {"verdict": "PASS", "summary": "it was", "ran": [{"stage": "serve dummy"}]}
         return [(0, said) if "Tiny" in one.arguments else (2, {"error": "broken"}) for one in commands]

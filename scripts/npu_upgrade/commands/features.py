@@ -92,6 +92,7 @@ def run(args: argparse.Namespace) -> Result:
             asked=launch.arguments,
             more={"lora": adapter.arguments()} if adapter else {},
             lacking={} if adapter else {"lora": lacking},
+            aside=() if args.lora or list(args.only) != list(FEATURES) else ("lora",),
         )
         servers = Servers(
             *(launch, session.device, session.options, folder),

@@ -357,5 +357,5 @@ def _step(started: Started, length: int, number: int, why: str) -> Step:
     if state == "PASS" and resolved not in (None, length):
         state, why = "FAIL", f"the server resolved max_model_len = {resolved}"
     every = "; ".join(one for one in (why, said) if one)
-    filled = state == "PASS" and "filled" in started.checks
+    filled = state != "FAIL" and started.checks.get("filled", ("", ""))[0] == "PASS"
     return Step(length, number, state, every, started.cache_tokens, root, started.shown_root, filled)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.ground.paths import FROM_WHEEL, SKILL
+from npu_upgrade.ground.progress import OF
 
 UPGRADE, ADAPT = "upgrade.py", "adapt.py"
 _WITHIN = "NPU_UPGRADE_WITHIN"
@@ -86,14 +87,16 @@ def answered(command: Command, *, whole: bool = True) -> tuple[int, dict[str, An
     return answered_together([command], whole=whole)[0]
 
 
-def answered_together(commands: Sequence[Command], *, whole: bool = True) -> list[tuple[int, dict[str, Any]]]:
-    """The same for several commands that run at the same time."""
+def answered_together(
+    commands: Sequence[Command], *, whole: bool = True, of: Sequence[str] = ()
+) -> list[tuple[int, dict[str, Any]]]:
+    """The same for several commands that run at the same time; ``of``: what each says its progress is of."""
     with tempfile.TemporaryDirectory(prefix="npu-upgrade-") as scratch:
         places = [Path(scratch) / f"{number}.json" for number in range(len(commands))]
         running: list[subprocess.Popen[bytes]] = []
         try:
-            for command, place in zip(commands, places, strict=True):
-                running.append(_started(command, place, whole))
+            for at, (command, place) in enumerate(zip(commands, places, strict=True)):
+                running.append(_started(command, place, whole, of[at] if of else ""))
             codes = [one.wait() for one in running]
         except BaseException:
             for one in running:
@@ -104,14 +107,13 @@ def answered_together(commands: Sequence[Command], *, whole: bool = True) -> lis
         return [(code, _said(place)) for code, place in zip(codes, places, strict=True)]
 
 
-def _started(command: Command, place: Path, whole: bool) -> subprocess.Popen[bytes]:
+def _started(command: Command, place: Path, whole: bool, of: str) -> subprocess.Popen[bytes]:
     """The process, whose result is at ``place``, or beside it what it printed, where it left none."""
     options = command.adding("--format", "json", "--output", str(place)) if whole else command
     argv = [sys.executable, str(SKILL / "scripts" / command.program), *options.argv[1:]]
     with place.with_suffix(_PRINTED).open("wb") as printed:
-        return subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=printed, env=os.environ | {_WITHIN: "1"}
-        )
+        environment = os.environ | {_WITHIN: "1"} | ({OF: of} if of else {})
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=printed, env=environment)
 
 
 def _said(place: Path) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 
 _START = time.monotonic()
 _SELDOM = 15.0
+OF = "NPU_UPGRADE_OF"  # what the work is about, where others are told of beside it
 _shown = [_START]
 
 
@@ -24,4 +26,5 @@ def say(message: str) -> None:
             return
         _shown[0] = now
     with contextlib.suppress(BrokenPipeError):  # that nobody reads it is no reason to stop the work
-        print(f"[{now - _START:6.1f}s] {message}", file=sys.stderr, flush=True)
+        of = f"{os.environ[OF]}: " if os.environ.get(OF) else ""
+        print(f"[{now - _START:6.1f}s] {of}{message}", file=sys.stderr, flush=True)

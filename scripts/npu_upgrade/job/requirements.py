@@ -322,10 +322,10 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
         return _needless(why or str(status))
     # what another device cannot show may well apply to the model
     apart = status == "not applicable" and not on_npu
+    if not on_npu and known.emulated(name) == "verified":
+        return Gap(f"{name} was shown on an emulated NPU only", command, elsewhere=True)
     said = "was not shown on this device" if apart else f"is {status}"
-    shown = not on_npu and known.emulated(name) == "verified"
-    emulated = "; an emulated NPU showed it" if shown else ""
-    return Gap(f"{name} {said}{f': {why}' if why else ''}{emulated}", command, elsewhere=apart or shown)
+    return Gap(f"{name} {said}{f': {why}' if why else ''}", command, elsewhere=apart)
 
 
 def _capacity(known: Known) -> Outcome:
@@ -338,7 +338,8 @@ def _capacity(known: Known) -> Outcome:
     reached = [
         row for row in rows if row.get("state") == "PASS" and (row.get("max_model_len") or 0) >= length
     ]
-    if any(row.get("filled") for row in reached):
+    whole = [row for row in rows if row.get("filled") and (row.get("max_model_len") or 0) >= length]
+    if reached and whole:  # of one start or of two
         return Proven(run, f"a request of {length} tokens; {BASELINE_SEQS} shorter ones at once")
     asked = f"{length} tokens with {BASELINE_SEQS} sequences"
     if reached:

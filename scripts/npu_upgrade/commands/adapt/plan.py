@@ -144,7 +144,7 @@ def run(args: argparse.Namespace) -> Result:
         data["likeness"].pop(long)
     after = _next(args, verdict, plan)
     together = open_models(args.workspace or find_workspace(Path.cwd()))
-    return Result(verdict, _summary(plan, verdict, together), data, _text(plan), after)
+    return Result(verdict, _summary(plan, verdict, together, args.form), data, _text(plan), after)
 
 
 def _trees(args: argparse.Namespace, sources: Sources) -> dict[str, Tree]:
@@ -221,7 +221,7 @@ def _tree(root: Path) -> Tree:
     return found
 
 
-def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str]) -> str:
+def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str], form: str) -> str:
     if verdict is Verdict.FAIL:
         errors = (one for one in plan.findings if one.severity == "error" and one.kind != "name-unmapped")
         return f"the checkpoint is inconsistent: {next(errors).what}"
@@ -233,8 +233,11 @@ def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str]) -> str:
         said = "it computes what" if plan.likeness.complete else "the nearest to it is what"
         summary += f"; {said} {plan.likeness.family} does"
     if assumed := plan.likeness.assumed:
-        summary += f"; no shape shows that {' and that '.join(assumed)}: ask who knows the model"
+        summary += f"; no shape shows that {' and that '.join(assumed)}: ask who knows the model; it goes on"
+        summary += " without an answer, and the commit names the gap 'right'"
     repo = Path(plan.trees["delivery"].root)
+    if form == "plugin" and plan.likeness.complete and not (plan.scaffold or "plugin" in plan.trees):
+        summary += f"; its plugin will be in {repo / plan.name.lower()} (--scaffold DIR: elsewhere)"
     if problem := delivery_problem(repo, plan.name):
         summary += f"; no repository can take the commit yet: {problem.what}"
     elif (checkout := open_checkout(repo)).branch() in checkout.default_branches():

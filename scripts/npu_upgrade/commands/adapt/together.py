@@ -62,7 +62,7 @@ def _ran(models: Sequence[str], place: Sequence[str]) -> dict[str, dict[str, Any
             commands = [adapt("next", one, "--run", *place) for one in some]
             said = (
                 answer or {"error": "it ended without an answer"}
-                for _, answer in answered_together(commands, whole=False)
+                for _, answer in answered_together(commands, whole=False, of=some)
             )
             found |= zip(some, said, strict=True)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -85,7 +85,8 @@ def with_needs(wanted: Iterable[str], ways: Mapping[str, Way]) -> tuple[str, ...
 class Setting:
     """What the matrix is made for. ``asked``: the user's own arguments of vllm serve. ``ranks``: tensor times
     data parallel. ``more``: further arguments of a feature, such as the adapter of LoRA; ``lacking``: what a
-    feature needs and does not have."""
+    feature needs and does not have; ``aside``: those that no start is made for alone, as nobody asked for
+    them by name."""
 
     model: Checkpoint
     dummy: bool
@@ -94,6 +95,7 @@ class Setting:
     asked: Sequence[str] = ()
     more: Mapping[str, Sequence[str]] = field(default_factory=dict)
     lacking: Mapping[str, str] = field(default_factory=dict)
+    aside: Collection[str] = ()
 
 
 @dataclass
@@ -133,7 +135,7 @@ def make(
     matrix: Matrix | None = None,
 ) -> Matrix:
     """All features at once first; when that does not serve, all but the one that the failure names, and that
-    one alone; else none, then each alone, then what worked together.
+    one alone unless it is set aside; else none, then each alone, then what worked together.
 
     At most ``features + 4`` starts. ``matrix`` is filled as they are made, so that it holds what was found
     when one of them raises.
@@ -205,12 +207,16 @@ class _Run:
         return started.served
 
     def apart(self, suspect: str, tried: Sequence[str], asked_for: Sequence[str]) -> bool:
-        """All but one feature, and that one alone; whether the others serve without it."""
+        """All but one feature, and that one alone unless set aside; whether the others serve without it."""
         together = self.matrix.starts[-1]
         others = [name for name in asked_for if name != suspect]
         if not self.together(f"without {suspect}", [name for name in tried if name != suspect], others):
             return False
         self.matrix.serves = True
+        if suspect in self.setting.aside:
+            row = self._row(suspect, together)
+            self.matrix.rows[suspect] = replace(row, why=f"{row.why}; --only {suspect} tries it alone")
+            return True
         row = self._row(suspect, self._start(suspect, [suspect]))
         if row.status == VERIFIED:
             row = _alone_only(row, others, together)

@@ -304,6 +304,8 @@ class _Asked:
             f"{outcome.prompts} prompts, {outcome.tokens} tokens, {_SHARES[-1]:.0%} of them within {most:.4f}"
         )
         what += f" (allowed {outcome.tolerance}), largest difference {outcome.largest}"
+        rounded = max(one.noise for one in self.places)
+        what += f" (rounding alone moves {named} by up to {rounded:.4f})" if outcome.largest > FLOOR else ""
         return replace(outcome, state=EQUAL, why=f"equals {named}: {what}{also}")
 
 
