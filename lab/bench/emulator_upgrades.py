@@ -28,7 +28,10 @@ FILE = FOLDER / "upgrades.yaml"
 
 
 class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One natural upgrade: releases, what is run, what breaks, and the fix (see the file of cases)."""
+    """One natural upgrade: releases, what is run, what breaks, and the fix (see the file of cases).
+
+    ``slowed``: edits of both sides, waits that make a race certain.
+    """
 
     id: str
     omni: str
@@ -37,6 +40,7 @@ class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     says: str
     fix: Literal["merge", "own"] | list[Edit]
     workers_of: str | None = None
+    slowed: list[Edit] = []
 
     @property
     def kinds(self) -> set[str]:
@@ -79,7 +83,7 @@ def run_upgrades(upgrades: Sequence[Upgrade], out: Path, run: Run) -> list[Repro
 def _both(one: Upgrade, out: Path) -> list[Outcome]:
     """The outcome before the fix and after it."""
     say(f"== upgrade {one.id}")
-    own = open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni")
+    own = edited(open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni"), one.slowed)
     broken = _with_workers(own, one.workers_of) if one.workers_of else own
     trees = {"before": broken, "after": _fixed(one, own, out)}
     return [replace(_play(tree, one, out / name), lines={}) for name, tree in trees.items()]
