@@ -83,7 +83,8 @@ def run_upgrades(upgrades: Sequence[Upgrade], out: Path, run: Run) -> list[Repro
 def _both(one: Upgrade, out: Path) -> list[Outcome]:
     """The outcome before the fix and after it."""
     say(f"== upgrade {one.id}")
-    own = edited(open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni"), one.slowed)
+    own = open_project(f"pypi:vllm-omni=={one.omni}", "vllm-omni")
+    own = edited(own, one.slowed) if one.slowed else own
     broken = _with_workers(own, one.workers_of) if one.workers_of else own
     trees = {"before": broken, "after": _fixed(one, own, out)}
     return [replace(_play(tree, one, out / name), lines={}) for name, tree in trees.items()]
