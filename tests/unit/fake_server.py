@@ -23,7 +23,7 @@ for option in ("--host", "--port", "--served-model-name", "--load-format"):
     parser.add_argument(option)
 args, more = parser.parse_known_args()
 fault, counted, asked, begun = os.environ.get("FAULT", "none"), 0, 0, 0
-batched, told, one_at_a_time, counting = 0, False, threading.Lock(), threading.Lock()
+told, one_at_a_time, counting = False, threading.Lock(), threading.Lock()
 refused, _, room = fault.partition(":")  # refuse:OPTION, needs:OPTION, room:TOKENS of the KV cache
 PATHS = {"/v1/completions": {}, "/v1/chat/completions": {}}
 CONFIG = {
@@ -61,7 +61,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             lines = f'vllm:generation_tokens_total{{engine="0"}} {0 if args.omni else counted}.0\n{drafts}'
             if args.omni:
                 lines += f'vllm_omni:generation_tokens_total{{model_name="x"}} {counted}.0\n'
-            if fault == "read-one-by-one" or (fault in ("too-fast", "preempting") and batched):
+            if fault == "read-one-by-one":
                 lines += f'vllm:num_requests_running{{engine="0"}} {most}.0\n'
             self.answer(f'# TYPE x counter\n{lines}vllm:num_preemptions_total{{engine="0"}} {preempted}.0\n')
         elif self.path == "/v1/models":
@@ -77,7 +77,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 threading.Timer(0.1, later).start()
 
     def do_POST(self) -> None:
-        global counted, asked, told, batched
+        global counted, asked, told
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked += 1
         told = told or "messages" in body
@@ -98,17 +98,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "no-template" and "messages" in body:
             self.answer({"error": {"message": "there is no chat template"}}, 400)
             return
+        if isinstance(body.get("prompt"), list) and isinstance(body["prompt"][0], str):
+            self.stream_batch(len(body["prompt"]), body["max_tokens"])
+            return
         if body.get("stream"):
             self.stream(8)
             return
         if args.omni and "messages" not in body:
             self.answer({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": {}})
-            return
-        if isinstance(body.get("prompt"), list) and isinstance(body["prompt"][0], str):
-            batched = len(body["prompt"])
-            time.sleep(0.2)
-            self.answer({"choices": [], "usage": {"completion_tokens": batched * body["max_tokens"]}})
-            batched = 0
             return
         tokens = 8
         read = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 3
@@ -124,6 +121,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
             change = zlib.crc32(json.dumps(body).encode()) if fault == "image-probabilities" else 1
             choice["logprobs"] = {"content": [{"logprob": -float(change)}]}
         self.answer({"choices": [choice], "usage": usage})
+
+    def stream_batch(self, prompts: int, tokens: int) -> None:
+        """Answers of one request, in step, or one after the other where the engine takes them so."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        counts, indexes = range(8, tokens + 1, 8), range(prompts)
+        order = [(count, index) for count in counts for index in indexes]
+        if fault == "one-by-one":
+            order = [(count, index) for index in indexes for count in counts]
+        for count, index in order:
+            chunk = {"choices": [{"index": index, "text": "x"}], "usage": {"completion_tokens": count}}
+            self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+            self.wfile.flush()
+            time.sleep(0.001)
+        whole = {"choices": [], "usage": {"completion_tokens": prompts * tokens}}
+        self.wfile.write(f"data: {json.dumps(whole)}\n\ndata: [DONE]\n\n".encode())
 
     def stream(self, tokens: int) -> None:
         """Chunk after chunk; after the first, wait for as many requests as are to run together."""

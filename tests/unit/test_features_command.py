@@ -188,7 +188,7 @@ def test_capacity_lowers_the_context_to_what_fits(served: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("fault", "state", "said"),
     [
-        ("one-by-one", "INCONCLUSIVE", "0 seen running together: the engine was not seen to run all of them"),
+        ("one-by-one", "INCONCLUSIVE", "1 seen running together: the engine was not seen to run all of them"),
         ("read-one-by-one", "PASS", "3 seen running together"),  # by the engine's own count
         ("too-fast", "PASS", "3 requests at once, 576 tokens, 3 seen running together"),
         ("preempting", "INCONCLUSIVE", "3 seen running together, but 1 were preempted"),

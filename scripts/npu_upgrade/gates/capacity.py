@@ -138,13 +138,14 @@ def _apart(client: Client, name: str, prompts: list[str], tokens: int, seconds: 
 
 
 def _in_one(client: Client, name: str, prompts: list[str], tokens: int, seconds: float) -> _Answered:
-    """One request with all prompts, which vLLM takes as a request each."""
-    exchange = client.post("/v1/completions", _asked(name, prompts, tokens), seconds)
+    """One streamed request with all prompts, which vLLM takes as a request each."""
+    exchange, arrived = client.stream("/v1/completions", _asked(name, prompts, tokens), seconds)
     if exchange.why:
         return _Answered(f"{len(prompts)} prompts at once were not answered: {exchange.why}")
-    found = int(((exchange.answer or {}).get("usage") or {}).get("completion_tokens") or 0)
-    wanted = len(prompts) * tokens
-    return _Answered("" if found == wanted else f"{found} tokens were answered, not {wanted}", found)
+    streams = [[one for one in arrived if one.index == at and one.tokens] for at in range(len(prompts))]
+    if not all(streams):
+        return _Answered(f"{streams.count([])} of {len(prompts)} answers count no token")
+    return _Answered("", sum(stream[-1].tokens for stream in streams), most_together(streams))
 
 
 def _judge(number: int, answered: _Answered, preempted: float, counted_together: int) -> tuple[Check, bool]:

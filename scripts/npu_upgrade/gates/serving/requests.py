@@ -48,10 +48,14 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Arrival:
-    """``tokens`` of an answer had arrived at ``at``, seconds of the monotonic clock."""
+    """``tokens`` of an answer had arrived at ``at``, seconds of the monotonic clock.
+
+    ``index``: which of a request's answers; None where the count is of them all, or is said without one.
+    """
 
     at: float
     tokens: int
+    index: int | None = None
 
 
 @dataclass
@@ -158,7 +162,8 @@ class Client:
                 if "error" in chunk:
                     return 500, chunk, ""
                 if usage := chunk.get("usage") or usage:
-                    arrived.append(Arrival(at, int(usage["completion_tokens"])))
+                    first = next(iter(chunk.get("choices") or ()), {})
+                    arrived.append(Arrival(at, int(usage["completion_tokens"]), first.get("index")))
             return 200, {"usage": usage, "chunks": len(arrived)}, ""
         except (httpx.HTTPError, ValueError, OverflowError, LookupError, TypeError, RecursionError) as error:
             return 0, None, f"{type(error).__name__}: {error}"
