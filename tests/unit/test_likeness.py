@@ -171,6 +171,13 @@ def test_experts_in_one_tensor_are_taken_apart():
     assert found.weights[f"{layer}gate_up_proj"] == [f"{layer}*.{one}_proj.weight" for one in ("gate", "up")]
     assert found.rows == {f"{layer}gate_up_proj": [88, 88]}
     assert found.assumed == [f"{layer}gate_up_proj holds gate_proj, then up_proj"]
+    assert found.orders(f"{layer}gate_up_proj") == ["as-named", "gate_proj,up_proj", "up_proj,gate_proj"]
+    answered = {"family": "Qwen3MoeForCausalLM", f"{layer}gate_up_proj": "as-named"}
+    assert of(shapes, config, own="", **answered).assumed == []
+    answered[f"{layer}gate_up_proj"] = "up_proj,gate_proj"
+    turned = of(shapes, config, own="", **answered)
+    assert turned.assumed == []
+    assert turned.weights[f"{layer}gate_up_proj"] == [f"{layer}*.{one}_proj.weight" for one in ("up", "gate")]
     shapes |= {f"{layer}down_proj": (14, 136, 136), f"{layer}gate_up_proj": (14, 272, 136)}
     square = of(shapes, config | {"moe_intermediate_size": 136}, own="", family="Qwen3MoeForCausalLM")
     assert f"{layer}down_proj is [..., out, in], and not transposed" in square.assumed

@@ -166,6 +166,24 @@ def test_what_is_open_is_named_in_the_scaffold_until_it_is_decided(adapt, tmp_pa
     assert adapt("plan", folder)[1]["decisions"] == []  # answers are kept
 
 
+def test_who_knows_the_model_says_in_which_order_parts_lie(adapt, tmp_path):
+    shapes = {name: shape for name, shape in SHAPES.items() if "gate_proj" not in name}
+    wide, hidden = kit.LLAMA["intermediate_size"], kit.LLAMA["hidden_size"]
+    fused = {name.replace("up_proj", "gate_up"): (2 * wide, hidden) for name in shapes if "up_proj" in name}
+    shapes = {name: shape for name, shape in shapes.items() if "up_proj" not in name} | fused
+    folder, pattern = kit.checkpoint(tmp_path / "m", NEW, shapes), "model.layers.*.mlp.gate_up.weight"
+    code, value = adapt("plan", folder)
+    assert code == 0
+    assert f"no shape shows that {pattern} holds gate_proj, then up_proj" in value["summary"]
+    code, error = adapt("plan", folder, "--decide", f"{pattern}=up,gate")
+    assert (code, error["expected"]) == (2, "as-named or gate_proj,up_proj or up_proj,gate_proj")
+    adapt("plan", folder, "--scaffold", tmp_path / "out")
+    code, error = adapt("plan", folder, "--decide", f"{pattern}=up_proj,gate_proj")
+    assert (code, error["try"].startswith("rm -r ")) == (2, True)
+    code, value = adapt("plan", folder, "--decide", f"{pattern}=as-named")
+    assert (code, "no shape shows" in value["summary"]) == (0, False)
+
+
 def test_code_of_the_checkpoint_that_no_family_explains_is_for_a_person(adapt, tmp_path):
     folder = kit.checkpoint(tmp_path / "m", NEW, STRANGE)
     (folder / "modeling_novel.py").write_text("raise SystemExit('this code ran')\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -101,7 +102,12 @@ class Question(msgspec.Struct, frozen=True):
         return f"{self.id} ({self.ask}): {' | '.join(self.options)}"
 
 
+def _part_name(place: str) -> str:
+    return place.removesuffix(".weight").rpartition(".")[2]
+
+
 _STACKED = 3  # dimensions of the matrices of all experts in one tensor
+AS_NAMED = "as-named"  # the answer that what only names say is so
 
 
 class Likeness(msgspec.Struct):
@@ -110,7 +116,8 @@ class Likeness(msgspec.Struct):
     ``weights``: pattern of the checkpoint -> the family's, several for a tensor that is split by ``rows``,
     none for one that is left out. ``keys``: dotted keys of the configuration -> the family's; ``values``:
     keys of the family that config.json leaves out and shapes tell. ``open``: patterns without a place;
-    ``missing``: the family's that nothing fills; ``square``: stacked matrices that may lie either way.
+    ``missing``: the family's that nothing fills; ``square``: stacked matrices that may lie either way;
+    ``sure``: patterns of which a person said how their parts lie.
     """
 
     family: str = ""
@@ -123,17 +130,40 @@ class Likeness(msgspec.Struct):
     missing: list[str] = []
     questions: list[Question] = []
     square: list[str] = []
+    sure: list[str] = []
 
     @property
     def assumed(self) -> list[str]:
         """What the names of tensors say and no shape shows, for a person who knows the model."""
         parts = {
-            pattern: [place.removesuffix(".weight").rpartition(".")[2] for place in self.weights[pattern]]
+            pattern: list(map(_part_name, self.weights[pattern]))
             for pattern, rows in self.rows.items()
-            if len(set(rows)) < len(rows)
+            if len(set(rows)) < len(rows) and pattern not in self.sure
         }
         found = [f"{pattern} holds {', then '.join(names)}" for pattern, names in parts.items()]
-        return found + [f"{pattern} is [..., out, in], and not transposed" for pattern in self.square]
+        square = [pattern for pattern in self.square if pattern not in self.sure]
+        return found + [f"{pattern} is [..., out, in], and not transposed" for pattern in square]
+
+    def orders(self, pattern: str) -> list[str]:
+        """What a person may say of a pattern of which only names tell how its parts lie."""
+        alike = pattern in self.rows and len(set(self.rows[pattern])) < len(self.rows[pattern])
+        if not alike:
+            return [AS_NAMED] if pattern in self.square else []
+        parts = list(map(_part_name, self.weights[pattern]))
+        return [AS_NAMED, *(",".join(order) for order in itertools.permutations(parts))]
+
+    def heed(self, answers: Mapping[str, str]) -> None:
+        """Take over what a person said of the order of parts."""
+        for pattern, answer in answers.items():
+            if answer not in self.orders(pattern):
+                continue
+            self.sure.append(pattern)
+            if answer != AS_NAMED:
+                places = {_part_name(place): place for place in self.weights[pattern]}
+                rows = dict(zip(places, self.rows[pattern], strict=True))
+                names = answer.split(",")
+                self.weights[pattern] = [places[name] for name in names]
+                self.rows[pattern] = [rows[name] for name in names]
 
     @property
     def complete(self) -> bool:
@@ -245,6 +275,7 @@ def _as_family(
     found.questions = match.questions(answers)
     found.keys, found.values, more = match.keys(answers, code)
     found.questions += more
+    found.heed(answers)
     return found, match.alike
 
 

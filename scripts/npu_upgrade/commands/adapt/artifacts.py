@@ -58,13 +58,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         **REPEATED,
     )
     option(parser, "--reports", "add report and runbook to the tree, for the commit")
-    option(parser, "--check", "write nothing; FAIL on a file out of date, or a gap that no skip left open")
+    option(
+        parser, "--check", "write nothing; FAIL on a file out of date, INCONCLUSIVE on gaps without a note"
+    )
     option(parser, "--dry-run", "write nothing; show the differences")
     add_workspace_argument(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
-    """PASS when everything is written; with --check FAIL for an open gap or a file that is not up to date."""
+    """PASS when everything is written; with --check FAIL for a file that is not up to date, and INCONCLUSIVE
+    for gaps that no note left open."""
     workspace = args.workspace or find_workspace(Path.cwd())
     form = form_of(args.tree)
     roots = roots_of(args)
@@ -119,7 +122,7 @@ def _checked(
     if stale:
         summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}{gaps}"
         return Result(Verdict.FAIL, summary, data, text, _again(args))
-    verdict = Verdict.FAIL if unanswered else Verdict.PASS
+    verdict = Verdict.INCONCLUSIVE if unanswered else Verdict.PASS
     summary = f"{len(bundle.files)} files are up to date{gaps or ', without a gap'}"
     return Result(verdict, summary, data, text, _filling(args, facts.gaps, folder) if facts.gaps else None)
 

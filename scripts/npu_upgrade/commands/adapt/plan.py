@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
-from npu_upgrade.checkpoint.likeness import Likeness, families, flat
+from npu_upgrade.checkpoint.likeness import AS_NAMED, Likeness, families, flat
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.reading import shortened, unsure
 from npu_upgrade.checkpoint.registry import read_registry
@@ -105,6 +105,7 @@ def run(args: argparse.Namespace) -> Result:
     answers = earlier.answers | dict(args.decide)
     like = likeness_of(found, sources, answers) if is_new or args.scaffold else Likeness()
     _check_answers(args, like, found)
+    _check_plugin(args, like, trees, earlier)
     if is_new and like.complete:
         known = analyse(folder, sources, like=like)
         known.file.verdict = found.file.verdict
@@ -168,6 +169,7 @@ class _Earlier(msgspec.Struct):
 
     trees: dict[str, Tree] = {}
     answers: dict[str, str] = {}
+    likeness: Likeness | None = None
 
 
 def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier) -> dict[str, Tree]:
@@ -202,13 +204,30 @@ def _check_answers(args: argparse.Namespace, like: Likeness, found: Analysis) ->
                 expected=f"one of: {', '.join(open_)}" if open_ else "no answer: it asks nothing",
                 try_=f"--decide '{open_[0]}=ANSWER'" if open_ else "the same without it",
             )
-        asked = next((one for one in like.questions if one.id == name), None)
+        asked = next((one.options for one in like.questions if one.id == name), None)
+        if asked is None and name not in like.sure and like.weights.get(name) not in ([], [answer]):
+            asked = like.orders(name)
         if asked:
             raise BadInput(
                 f"{answer} does not answer {name}",
-                expected=" or ".join(asked.options),
-                try_=f"--decide '{name}={asked.options[0]}'",
+                expected=" or ".join(asked),
+                try_=f"--decide '{name}={asked[0]}'",
             )
+
+
+def _check_plugin(
+    args: argparse.Namespace, like: Likeness, trees: dict[str, Tree], earlier: _Earlier
+) -> None:
+    """A plugin that is there has to be of this plan: an answer may turn the parts of a tensor round."""
+    before, plugin = earlier.likeness, trees.get("plugin")
+    if plugin is None or args.scaffold or before is None or not before.complete or not args.decide:
+        return
+    if (before.weights, before.rows) != (like.weights, like.rows):
+        raise BadInput(
+            f"the plugin in {plugin.root} has the weights in the order of the plan before",
+            expected="a plugin that is written with the answer",
+            try_=f"rm -r {plugin.root}, then the same with --scaffold {plugin.root}",
+        )
 
 
 def _tree(root: Path) -> Tree:
@@ -233,8 +252,9 @@ def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str], form: st
         said = "it computes what" if plan.likeness.complete else "the nearest to it is what"
         summary += f"; {said} {plan.likeness.family} does"
     if assumed := plan.likeness.assumed:
-        summary += f"; no shape shows that {' and that '.join(assumed)}: ask who knows the model; it goes on"
-        summary += " without an answer, and the commit names the gap 'right'"
+        summary += f"; no shape shows that {' and that '.join(assumed)}: ask who knows the model (--decide"
+        summary += f" PATTERN={AS_NAMED}, or the parts in another order, as in b,a); nothing waits for it,"
+        summary += " and the commit names the gap 'right'"
     repo = Path(plan.trees["delivery"].root)
     if form == "plugin" and plan.likeness.complete and not (plan.scaffold or "plugin" in plan.trees):
         summary += f"; its plugin will be in {repo / plan.name.lower()} (--scaffold DIR: elsewhere)"
