@@ -24,6 +24,7 @@ from npu_upgrade.gates.serving.requests import Arrival, Client, counted
 from npu_upgrade.gates.serving.session import Stopped
 from npu_upgrade.gates.serving.starts import Extra, Start, Started, Starter, setting
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Verdict
 
 _ESTIMATED = re.compile(r"estimated maximum model length is ([\d,]+)")
@@ -172,6 +173,7 @@ LENGTH, SEQUENCES = BASELINE_LEN, (BASELINE_SEQS, 32, 64)  # what an adapted mod
 RETRIES = 2  # further starts for one number of sequences
 _BLOCK = 128  # tokens; lengths are rounded down to whole blocks of the KV cache
 NOT_TRIED = "not tried"
+_SAID = 300  # characters of what was in the way
 _LONGER = 10  # times the patience for an answer: a whole context takes a while
 OPTIONS = ("--max-model-len", "--max-num-seqs")
 
@@ -239,8 +241,11 @@ class Capacity:
             failed = any(one.state == "FAIL" for one in self.steps)
             return (Verdict.FAIL if failed else Verdict.INCONCLUSIVE), summary
         wanted = min(length, self.promised or length)
-        whole = self.practical >= wanted and self.most_sequences == max(sequences)
-        return (Verdict.PASS if whole else Verdict.INCONCLUSIVE), summary
+        if self.practical >= wanted and self.most_sequences == max(sequences):
+            return Verdict.PASS, summary
+        less = next((one for one in self.steps if one.state != "PASS"), None)
+        why = f"; with {less.length} tokens and {less.sequences} sequences: {less.why}" if less else ""
+        return Verdict.INCONCLUSIVE, f"{summary}{cut(why, _SAID)}"
 
     def rows(self) -> list[dict[str, Any]]:
         """The steps as results name them, each with the maxima."""
