@@ -553,7 +553,7 @@ class _Playing:
             if Compared(outcome, further).state != FAIL:
                 self._olds[key] = further
                 return False
-        if outcome.where or outcome.tier not in SERVED or key not in self._by_name:
+        if outcome.where or outcome.stands_still or outcome.tier not in SERVED or key not in self._by_name:
             return True
         say(f"{outcome.name} gave an unexpected answer: trying again")
         wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "again" / "-".join(key)

@@ -16,6 +16,7 @@ from typing import Any
 
 from npu_upgrade.gates.emulation.costs import Cost
 from npu_upgrade.gates.emulation.costs import read as read_costs
+from npu_upgrade.gates.emulation.standstill import UNSEEN, Quiet, quiet
 from npu_upgrade.gates.serving.log_lines import read
 from npu_upgrade.gates.serving.root_cause import explain
 
@@ -33,6 +34,7 @@ _OWN = ("vllm", "vllm_ascend", "vllm_omni", "npu_emulator")
 
 
 _LATE = re.compile(r"timed out|no result after")
+_STANDS = "is given nothing to run"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ class Outcome:
         """Whether it shows nothing because it did not end, or answer, in time."""
         return self.state == INCONCLUSIVE and bool(_LATE.search(self.why))
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether a request was seen going no further; it would do so again."""
+        return self.state == FAIL and self.why.endswith(_STANDS)
+
     def as_json(self) -> dict[str, Any]:
         """What a result shows of it; executed lines and costs are reported as a whole, elsewhere."""
         left_out = ("lines", "graphs", "peak_mib", "costs")
@@ -91,13 +98,14 @@ def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
     if error := result.get("error") or {}:
         error = own_error(error, Path(log))
     events = _events(out / f"{name}.record")
-    state, why = judged(result | {"error": error}, events)
+    state, why = judged(result | {"error": error}, events, quiet(out, name))
+    stands = state == FAIL and why.endswith(_STANDS)  # where we waited for it is no place of theirs
     return Outcome(
         tier,
         scenario,
         state,
         why,
-        where=in_tree(error.get("where", "")) if state in (FAIL, INCONCLUSIVE) else "",
+        where=in_tree(error.get("where", "")) if state in (FAIL, INCONCLUSIVE) and not stands else "",
         log=log,
         seconds=round(result.get("start_seconds", 0) + result.get("seconds", 0), 1),
         traceback=tuple(error.get("traceback", ())[-12:]),
@@ -118,13 +126,15 @@ def dependencies(out: Path, tier: str, scenario: str) -> tuple[list[str], set[st
     return result.get("loaded", []), {one for called in calls for one in called}
 
 
-def judged(result: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def judged(
+    result: Mapping[str, Any], events: Sequence[Mapping[str, Any]], still: Quiet = UNSEEN
+) -> tuple[str, str]:
     """State and reason of one result with the emulator's events of its processes."""
     if result.get("absent"):
         return ABSENT, str(result["absent"])
     error = result.get("error")
     if error:
-        return _of_error(error, events)
+        return _of_error(error, events, still)
     wrong = _wrong_classes(result.get("classes", {})) or _wrong_replacement(events)
     if wrong:
         return FAIL, wrong
@@ -134,7 +144,7 @@ def judged(result: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> tu
     return PASS, ""
 
 
-def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]], still: Quiet) -> tuple[str, str]:
     said = f"{error['type']}: {error['text'].strip()}"
     missing = _names(events, "missing")
     limits = [event["text"] for event in events if event["event"] == "limit"]
@@ -150,6 +160,8 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> 
     if lacking:
         return INCONCLUSIVE, f"the emulated CANN has no {lacking[1]}"
     if error["type"] == ENDED and error["text"].endswith("timed out"):
+        if still.stands_still and (stages := _before_idle(events)):
+            return FAIL, f"{error['text']}: {stages}"
         return (
             INCONCLUSIVE,
             f"{error['text']}; a request that waits for ever, or a machine with too much to do",
@@ -162,6 +174,17 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> 
     if error["type"] == "Ended" and not error.get("idle"):
         return INCONCLUSIVE, f"{error['text']}; an endless loop, or a machine with too much to do"
     return FAIL, said
+
+
+def _before_idle(events: Sequence[Mapping[str, Any]]) -> str:
+    """Which stages ran steps before one that ran none; empty where all did, or none."""
+    ran = {event["process"]: str(event["stage"]) for event in events if event["event"] == "step"}
+    runners = {event["process"]: str(event["runner"]) for event in events if event["event"] == "classes"}
+    idle = [name.rpartition(".")[2] for process, name in runners.items() if process not in ran]
+    if not ran or not idle:
+        return ""
+    done = ", ".join(dict.fromkeys(ran.values()))
+    return f"the request goes no further than {done}, and the stage of {idle[0]} after it {_STANDS}"
 
 
 def _lacking_here(error: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.code.definitions import module_of
+from npu_upgrade.gates.emulation.standstill import Watch
 from npu_upgrade.ground.behind import let_give_way
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import Blocked
@@ -67,7 +68,7 @@ def play(
         )
         try:
             with contextlib.suppress(BrokenPipeError):  # it ended, and the files say how
-                _follow(process, runs, go_on, lambda: (let_give_way(process.pid), check()))
+                _follow(process, runs, go_on, lambda: (let_give_way(process.pid), check()), Watch(out))
         finally:
             _end(process)
     if not (out / "import.json").exists():
@@ -83,16 +84,23 @@ def _follow(
     runs: Sequence[Mapping[str, Any]],
     go_on: Callable[[Mapping[str, Any]], bool],
     check: Callable[[], object],
+    watch: Watch,
 ) -> None:
     """Start runs as others end, until all have ended or no more are wanted."""
     assert process.stdin is not None
     waiting, at_work = deque(runs), []
-    for line in _lines(process, check):
+
+    def look() -> None:
+        check()
+        watch.look(f"{run['tier']}-{run['scenario']}" for run in at_work)
+
+    for line in _lines(process, look):
         said = _said(line)
         if said is None:
             continue
         ended = [run for run in at_work if f"{run['tier']}-{run['scenario']}" == said["done"]][:1]
         at_work = [run for run in at_work if run not in ended]
+        watch.ended(said["done"])
         left = f", {len(waiting) + len(at_work)} of {len(runs)} runs left" if runs else ""
         say(f"  {said['done']:<28} {said['seconds']:>6.1f} s{left}")
         if ended and not go_on(ended[0]):
