@@ -102,12 +102,12 @@ class Question(msgspec.Struct, frozen=True):
         return f"{self.id} ({self.ask}): {' | '.join(self.options)}"
 
 
-def _part_name(place: str) -> str:
-    return place.removesuffix(".weight").rpartition(".")[2]
-
-
 _STACKED = 3  # dimensions of the matrices of all experts in one tensor
 AS_NAMED = "as-named"  # the answer that what only names say is so
+
+
+def _part_name(place: str) -> str:
+    return place.removesuffix(".weight").rpartition(".")[2]
 
 
 class Likeness(msgspec.Struct):

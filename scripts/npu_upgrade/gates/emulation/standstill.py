@@ -1,4 +1,4 @@
-"""Whether a run stood still: it recorded nothing for long, and had the processor or wanted none."""
+"""Whether a run stood still: it recorded nothing for long, though it had the processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct, convert
 from npu_upgrade.ground.files import read_object, write_json
 
 _LONG = 60.0  # seconds; the tiny models' steps take less than one
-_BUSY, _IDLE = 0.25, 0.05  # of a core; what is between has perhaps no more of a machine with too much to do
+_BUSY = 0.25  # of a core; what computes less may get no more of a machine with too much to do
 
 
 class Quiet(Struct, frozen=True):
@@ -24,8 +24,7 @@ class Quiet(Struct, frozen=True):
 
     @property
     def stands_still(self) -> bool:
-        share = self.cpu / self.seconds if self.seconds else 0.0
-        return self.seconds >= _LONG and not _IDLE <= share < _BUSY
+        return self.seconds >= _LONG and self.cpu >= _BUSY * self.seconds
 
 
 UNSEEN = Quiet()
@@ -50,7 +49,7 @@ class Watch:
         """Look at the records of runs."""
         for name in names:
             files = list((self._out / f"{name}.record").glob("*.jsonl"))
-            size, now, cpu = sum(one.stat().st_size for one in files), time.monotonic(), _cpu_seconds(files)
+            size, now, cpu = sum(map(_size, files)), time.monotonic(), _cpu_seconds(files)
             seen = self._seen.setdefault(name, _Seen(size, now, cpu, Quiet()))
             if size != seen.size:
                 seen.size, seen.at, seen.cpu = size, now, cpu
@@ -70,6 +69,13 @@ def quiet(out: Path, name: str) -> Quiet:
 
 def _file(out: Path, name: str) -> Path:
     return out / f"{name}.quiet.json"
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # a run begins without the records of the one before
+        return 0
 
 
 def _cpu_seconds(files: Iterable[Path]) -> float:
