@@ -135,22 +135,21 @@ class Likeness(msgspec.Struct):
     @property
     def assumed(self) -> list[str]:
         """What the names of tensors say and no shape shows, for a person who knows the model."""
-        parts = {
-            pattern: list(map(_part_name, self.weights[pattern]))
-            for pattern, rows in self.rows.items()
-            if len(set(rows)) < len(rows) and pattern not in self.sure
-        }
-        found = [f"{pattern} holds {', then '.join(names)}" for pattern, names in parts.items()]
+        parts = {pattern: self._parts(pattern) for pattern in self.rows if pattern not in self.sure}
+        found = [f"{pattern} holds {', then '.join(names)}" for pattern, names in parts.items() if names]
         square = [pattern for pattern in self.square if pattern not in self.sure]
         return found + [f"{pattern} is [..., out, in], and not transposed" for pattern in square]
 
+    def _parts(self, pattern: str) -> list[str]:
+        """The parts of a tensor in their order, where no shape shows it; else none."""
+        rows = self.rows.get(pattern, [])
+        return list(map(_part_name, self.weights[pattern])) if len(set(rows)) < len(rows) else []
+
     def orders(self, pattern: str) -> list[str]:
         """What a person may say of a pattern of which only names tell how its parts lie."""
-        alike = pattern in self.rows and len(set(self.rows[pattern])) < len(self.rows[pattern])
-        if not alike:
-            return [AS_NAMED] if pattern in self.square else []
-        parts = list(map(_part_name, self.weights[pattern]))
-        return [AS_NAMED, *(",".join(order) for order in itertools.permutations(parts))]
+        parts = self._parts(pattern)
+        turned = [",".join(order) for order in itertools.permutations(parts)] if parts else []
+        return [AS_NAMED, *turned] if parts or pattern in self.square else []
 
     def heed(self, answers: Mapping[str, str]) -> None:
         """Take over what a person said of the order of parts."""

@@ -94,9 +94,9 @@ def concurrent(client: Client, name: str, number: int, seconds: float) -> list[C
     have begun, is asked again for more tokens, all prompts in one request, since a small model answers faster
     than requests come in; after that it is INCONCLUSIVE, not a pass.
     """
+    # a prompt of its own for each, so that no cache of prefixes answers for another
+    prompts = [f"Story {at} about the {_WORDS[at % len(_WORDS)]}:" for at in range(number)]
     for ask, tokens in ((_apart, 64), (_in_one, 192), (_in_one, 384)):
-        # a prompt of its own for each, so that no cache of prefixes answers for another
-        prompts = [f"Story {at} about the {_WORDS[at % len(_WORDS)]}:" for at in range(number)]
         found, too_fast = _watched(client, number, partial(ask, client, name, prompts, tokens, seconds))
         if not too_fast:
             break
@@ -132,10 +132,7 @@ def _apart(client: Client, name: str, prompts: list[str], tokens: int, seconds: 
         answers = list(pool.map(lambda body: client.stream("/v1/completions", body, seconds), bodies))
     if wrong := [one.why for one, _ in answers if one.why]:
         return _Answered(f"{len(wrong)} of {len(prompts)} requests at once were not answered: {wrong[0]}")
-    streams = [[one for one in arrived if one.tokens] for _, arrived in answers]
-    if not all(streams):
-        return _Answered(f"{streams.count([])} of {len(prompts)} answers count no token")
-    return _Answered("", sum(stream[-1].tokens for stream in streams), most_together(streams))
+    return _of_streams([[one for one in arrived if one.tokens] for _, arrived in answers])
 
 
 def _in_one(client: Client, name: str, prompts: list[str], tokens: int, seconds: float) -> _Answered:
@@ -143,9 +140,13 @@ def _in_one(client: Client, name: str, prompts: list[str], tokens: int, seconds:
     exchange, arrived = client.stream("/v1/completions", _asked(name, prompts, tokens), seconds)
     if exchange.why:
         return _Answered(f"{len(prompts)} prompts at once were not answered: {exchange.why}")
-    streams = [[one for one in arrived if one.index == at and one.tokens] for at in range(len(prompts))]
+    counts = [one for one in arrived if one.tokens]
+    return _of_streams([[one for one in counts if one.index == at] for at in range(len(prompts))])
+
+
+def _of_streams(streams: list[list[Arrival]]) -> _Answered:
     if not all(streams):
-        return _Answered(f"{streams.count([])} of {len(prompts)} answers count no token")
+        return _Answered(f"{streams.count([])} of {len(streams)} answers count no token")
     return _Answered("", sum(stream[-1].tokens for stream in streams), most_together(streams))
 
 

@@ -32,7 +32,7 @@ from npu_upgrade.ground.files import write_together
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.adaptation import REQUIREMENTS
+from npu_upgrade.job.adaptation import notes_of
 from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
@@ -129,8 +129,8 @@ def _checked(
 
 def _unanswered(gaps: list[Gap], folder: Path) -> list[Gap]:
     """Those that nobody left open with a note."""
-    left_out = Journal(folder).skipped().keys()
-    return [gap for gap in gaps if not {gap.id, gap.command.name, REQUIREMENTS} & left_out]
+    notes = notes_of(Journal(folder).skipped(), gaps)
+    return [gap for gap in gaps if gap.id not in notes]
 
 
 def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> Command:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +99,12 @@ def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
         error = own_error(error, Path(log))
     events = _events(out / f"{name}.record")
     state, why = judged(result | {"error": error}, events, quiet(out, name))
-    stands = state == FAIL and why.endswith(_STANDS)  # where we waited for it is no place of theirs
-    return Outcome(
+    found = Outcome(
         tier,
         scenario,
         state,
         why,
-        where=in_tree(error.get("where", "")) if state in (FAIL, INCONCLUSIVE) and not stands else "",
+        where=in_tree(error.get("where", "")) if state in (FAIL, INCONCLUSIVE) else "",
         log=log,
         seconds=round(result.get("start_seconds", 0) + result.get("seconds", 0), 1),
         traceback=tuple(error.get("traceback", ())[-12:]),
@@ -116,6 +115,7 @@ def read_outcome(out: Path, tier: str, scenario: str) -> Outcome:
         runner=result.get("classes", {}).get("runner", ""),
         costs=read_costs(events),
     )
+    return replace(found, where="") if found.stands_still else found  # we waited there: no place of theirs
 
 
 def dependencies(out: Path, tier: str, scenario: str) -> tuple[list[str], set[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import Struct, convert
+from msgspec import Struct, convert, to_builtins
 
 from npu_upgrade.ground.files import read_object, write_json
 
@@ -59,12 +59,12 @@ class Watch:
     def ended(self, name: str) -> None:
         """Write down what was seen of a run."""
         if seen := self._seen.pop(name, None):
-            write_json(_file(self._out, name), {"seconds": seen.longest.seconds, "cpu": seen.longest.cpu})
+            write_json(_file(self._out, name), to_builtins(seen.longest))
 
 
 def quiet(out: Path, name: str) -> Quiet:
     """What was written down of a run; nothing where nothing was."""
-    return convert(read_object(_file(out, name)) or {}, Quiet)
+    return convert(read_object(_file(out, name)), Quiet)
 
 
 def _file(out: Path, name: str) -> Path:
