@@ -19,6 +19,7 @@ from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, Ask, methods_behind, 
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
+from npu_upgrade.port.moved_on import moved_on
 
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
@@ -82,15 +83,20 @@ def asked(walk: Walk, step: Step) -> Asked:
 
 
 def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]:
-    """What is better known now: gone names in conflicts, later flags of their methods, failed runs."""
+    """What is better known now: gone names in conflicts and what the GPU side does there today, later flags
+    of their methods, failed runs."""
     left = [one for stage in walk.stages if stage is not step.stage for one in stage.asks]
-    places = {(one.path, one.unit) for one in asks if one.stage == CONFLICT}
-    flags = [one for one in left if one.stage == LOOK and (one.path, one.unit) in places]
+    units = {(one.path, one.unit) for one in asks if one.stage == CONFLICT}
+    flags = [one for one in left if one.stage == LOOK and (one.path, one.unit) in units]
     failed = [one for one in left if one.is_run]
-    target = (walk.facts.get("inputs") or {}).get("ascend") or {}
-    sides = [text for one in asks if one.conflict for text in one.conflict.texts[1:]]
+    inputs = walk.facts.get("inputs") or {}
+    omni, target = (inputs.get(role) or {} for role in ("omni", "ascend"))
+    conflicts = [one.conflict for one in asks if one.conflict]
+    sides = [text for one in conflicts for text in one.texts[1:]]
+    places = [(one.path, one.method, one.texts) for one in conflicts]
     found = {
         "nowhere_any_more": nowhere(str(target["spec"]), walk.root, sides) if sides and target else [],
+        "gpu_side": moved_on(str(omni["spec"]), places) if omni else [],
         "flags_there": [f"{one.id}: {cut(one.what, _FLAG)}" for one in flags[:_FLAGS]],
         "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
     }

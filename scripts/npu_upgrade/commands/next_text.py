@@ -16,9 +16,9 @@ from npu_upgrade.job.notes import Note, notes_for
 
 MOST_CHARACTERS = 4800
 """So much is shown of what is asked together."""
-_NOT_IN_THE_FILE, _IN_THE_FILE, _IN_CONFLICT, _OF_A_RUN = 450, 200, 1200, 1200
+_NOT_IN_THE_FILE, _IN_THE_FILE, _IN_CONFLICT, _OF_A_RUN = 450, 200, 1800, 1200
 """So much of a text is shown; what omni has stands in the file at the place that is named. Of a conflict both
-sides have to be read, of a failed run the end of its traceback."""
+sides have to be read, most of all where they end, of a failed run the end of its traceback."""
 MORE = "characters more, in all_questions"
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
@@ -158,9 +158,9 @@ def _texts(ask: Ask) -> dict[str, str]:
     if ask.stage != CONFLICT:
         texts = {role: _RULE.sub("---", textwrap.dedent(text)).strip("\n") for role, text in texts.items()}
     most = {role: _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE for role in texts}
-    most = dict.fromkeys(texts, _IN_CONFLICT) if ask.stage == CONFLICT else most
     if ask.stage == CONFLICT:  # a side without lines is one that took them out
         texts = {role: (text.strip("\n") and text) or "(nothing)" for role, text in texts.items()}
+        return {role: _cut(text, _IN_CONFLICT, _IN_CONFLICT * 2 // 3) for role, text in texts.items()}
     if ask.is_run:
         return {role: _cut(text, _OF_A_RUN, _OF_A_RUN * 3 // 4) for role, text in texts.items() if text}
     return {role: _cut(text, most[role]) for role, text in texts.items() if text}
@@ -211,8 +211,10 @@ def _diff(base: str, text: str) -> str:
 
 
 def _cut(value: str, most: int, of_its_end: int = 0) -> str:
-    """``value`` in at most so many characters, so many of them from its end."""
+    """``value`` in at most so many characters, about so many of them from its end, which begins with a line."""
     if len(value) <= most:
         return value
-    end = f"\n{value[len(value) - of_its_end :]}" if of_its_end else ""
-    return f"{value[: most - of_its_end]}\n... {len(value) - most} {MORE}{end}"
+    begin, end = value[: most - of_its_end], value[len(value) - of_its_end :] if of_its_end else ""
+    end = end.partition("\n")[2] or end
+    begin = begin.rpartition("\n")[0] or begin if end else begin
+    return f"{begin}\n... {len(value) - len(begin) - len(end)} {MORE}" + (f"\n{end}" if end else "")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.program.program import ClassSymbol, Program
 
+_ASKED = re.compile(r"hasattr\(\w+, '(\w+)'\)")
 # Names that tell nothing about an object.
 _ANYTHING = {"obj", "cls", "instance", "target", "owner", "this", "parent", "new", "copy", "result"}
 
@@ -56,6 +57,11 @@ class Mentions:
         """Whether some line defines a function of that name, or gives the name a value or a type."""
         made = re.compile(rf"\bdef {name}\b|\b{name}\s*[:=](?!=)")
         return any(made.search(mention.text) for mention in self.of(name))
+
+    def is_asked_in_vain(self, condition: str) -> bool:
+        """Whether ``condition`` is ``hasattr(x, 'name')`` of a name that nothing defines: it is never so."""
+        asked = _ASKED.fullmatch(condition)
+        return asked is not None and not self.is_defined(asked[1])
 
     def is_set_on(self, name: str, cls: ClassSymbol, called: str = "") -> bool:
         """Whether something assigns the attribute on what may be an object of ``cls``.

@@ -20,6 +20,7 @@ from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import Condition, conditions_of, guards, is_telling, names_in, text_of
 from npu_upgrade.program.facts import CLASS, FUNCTION, METHOD, MODEL, Fact, facts_of
+from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import Method
 
 ABOUT = "conditions of the GPU side that its NPU counterpart has only in part, or not at all"
@@ -62,7 +63,7 @@ class _Sides:
 
     def __init__(self, both: Both, told: dict[int, set[str]], world: World) -> None:
         of_omni = world.of_omni
-        self.both, self.of_omni = both, of_omni
+        self.both, self.of_omni, self.mentions = both, of_omni, Mentions(world.program)
         self.told = told.get(id(both.gpu.node), set())
         self.above = upstream_of(both.pair.gpu_side, both.gpu.name) if of_omni else None
         # What vllm had before and says otherwise now is no news of either side.
@@ -106,6 +107,7 @@ class _Sides:
             and not is_replaced(part)
             and not absent
             and not words & self.told
+            and not self.mentions.is_asked_in_vain(part)
         )
 
     def _beside(self, condition: Condition) -> Condition | None:

@@ -21,7 +21,7 @@ from npu_upgrade.lineage.dialect import is_device_bound, is_replaced
 from npu_upgrade.program.conditions import conditions_of, text_of
 from npu_upgrade.program.facts import Effective, effective
 from npu_upgrade.program.mentions import Mentions
-from npu_upgrade.program.program import File, Method, Program
+from npu_upgrade.program.program import File, Method
 from npu_upgrade.program.scope import locals_of
 from npu_upgrade.program.version_guards import may_guard
 
@@ -29,6 +29,7 @@ from npu_upgrade.program.version_guards import may_guard
 EMPTY = {"None", "False", "[]", "{}", "()", "''", "0"}
 OPERAND, KEYWORD, STEP = "operand", "keyword", "step"
 _WORD = re.compile(r"\w+")
+_ATTRIBUTE = re.compile(r"self(\.\w+)*\.\w+_\w+_\w+")
 _LOG = ("logger.", "log.", "print", "super")
 # (what it is one of, what it is): the other operands of a condition, or a callee; and the text or name
 Item = tuple[str, str]
@@ -55,15 +56,16 @@ def lost(world: World, kind: str) -> Iterator[Lost]:
 @held
 def _alive(world: World) -> list[Lost]:
     found = list(_all(world)) if world.old else []
-    dead = _dead(world.program, found)
-    return [item for item in found if not dead & set(_WORD.findall(item.name))]
+    mentions = Mentions(world.program)
+    dead = _dead(mentions, found)
+    found = [item for item in found if not dead & set(_WORD.findall(item.name))]
+    return [item for item in found if item.kind != OPERAND or not mentions.is_asked_in_vain(item.name)]
 
 
-def _dead(program: Program, found: list[Lost]) -> set[str]:
+def _dead(mentions: Mentions, found: list[Lost]) -> set[str]:
     """The methods that a method asks for before it calls them, and that nothing in the trees defines."""
     nodes = [item.model.node for item in found]
     asked = {name for node in nodes for name in locals_of(node).asked if f".{name}(" in text_of(node)}
-    mentions = Mentions(program)
     return {name for name in asked if not mentions.is_defined(name)}
 
 
@@ -175,7 +177,9 @@ def _elsewhere(
     if kind == OPERAND:
         here = text_of(method.node)
         as_often = here.count(name) >= text_of(old.node).count(name)
-        return as_often or among not in here or any(now.count(name) > was.count(name) for now, was in texts)
+        # What is called may come to the same attribute in another way.
+        last = name.rpartition(".")[2] if _ATTRIBUTE.fullmatch(name) else name
+        return as_often or among not in here or any(now.count(last) > was.count(last) for now, was in texts)
     called = f"{among.rpartition('.')[2]}("
     return among in _calls(method.node) or any(now.count(called) > was.count(called) for now, was in texts)
 
