@@ -108,3 +108,21 @@ def test_a_method_that_is_asked_for_and_nothing_makes_is_not_lost(tmp_path, made
     asked = STEP.replace("self.buzzer.ring()", had)
     world = _world(tmp_path, npu=asked, now=STEP, gpu=asked + made)
     assert [bool(_lost(world, check)) for check in ("parity-conditions", "parity-hooks")] == [told, told]
+
+
+@pytest.mark.parametrize(("made", "told"), [("", False), ("def open(self):\n    self._hatch = 1\n", True)])
+def test_a_condition_that_nothing_can_meet_is_not_lost(tmp_path, made, told):
+    had = STEP.replace("and self.is_open", "and hasattr(self, '_hatch')")
+    lacking = had.replace(" and hasattr(self, '_hatch')", "")
+    world = _world(tmp_path, npu=had, now=lacking, gpu=had + made)
+    assert bool(_lost(world, "parity-conditions")) is told
+
+
+@pytest.mark.parametrize(("name", "told"), [("returns_routed_seats", False), ("returns_no_seats", True)])
+def test_an_attribute_that_is_tested_in_a_helper_is_not_lost(tmp_path, name, told):
+    had = STEP.replace("self.is_open", "self.config.model.returns_routed_seats")
+    now = had.replace("self.config.model.returns_routed_seats", "self._returns()")
+    helper = f"def _returns(self):\n    return getattr(self.config.model, '{name}', False)\n"
+    before = runners(tmp_path / "old", gpu=now + helper, npu=had, vllm=STEP, ascend=had)
+    after = runners(tmp_path / "new", gpu=now + helper, npu=now + helper, vllm=STEP, ascend=had)
+    assert bool(_lost(World(after.triple, before), "parity-conditions")) is told

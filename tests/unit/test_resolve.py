@@ -32,10 +32,12 @@ from npu_upgrade.job.ask import (
     methods_behind,
 )
 from npu_upgrade.job.check import _reason
+from npu_upgrade.job.conflicts import open_conflicts
 from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.job.port_ledger import Ledger
+from npu_upgrade.port.moved_on import moved_on
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
@@ -403,7 +405,7 @@ def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
     assert code == 0, data
     upgrade("plan")
     assert _by_hand(open_job(world.omni), load_plan(open_job(world.omni))) == [
-        "OmniNPUModelRunner.load_two: two arguments are left"
+        ("OmniNPUModelRunner.load_two", "two arguments are left")
     ]
     answers.write_text(json.dumps([given | {"note": "it takes two since 0.28"}]))
     assert upgrade("resolve", "--from", str(answers))[0] == 0
@@ -411,7 +413,7 @@ def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
     code, data, _ = upgrade("resolve", "--from", str(answers))
     assert (code, data["error"]) == (2, "no method OmniNPUModelRunner.lod_two in the files of the job")
     job = open_job(world.omni)
-    assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.load_two: it takes two since 0.28"]
+    assert _by_hand(job, load_plan(job)) == [("OmniNPUModelRunner.load_two", "it takes two since 0.28")]
     upgrade("plan")
     assert not [one for one in asks(job, load_plan(job), job.records()) if one.id.startswith("edited-")]
 
@@ -751,6 +753,27 @@ def test_a_name_of_a_conflict_that_nothing_defines_any_more_is_named(
     monkeypatch.setattr("npu_upgrade.merge.nowhere.vllm_tree", lambda target: target)
     data = upgrade("next")[1]
     assert data["nowhere_any_more"] == ["lost_thing"], (path.read_text(), data)
+
+
+@pytest.mark.parametrize(("still", "told"), [(2, True), (6, False)])
+def test_a_conflict_says_what_the_gpu_side_does_there_today(world: World, still: int, told: bool) -> None:
+    path, runner = world.omni / BASE, RUNNERS[0]
+    own = [f"        self.step_{number}(logits)\n" for number in range(10)]
+    path.write_text(path.read_text().replace("|||||||", f"{''.join(own)}|||||||", 1))
+    method = "    def run(self, logits):\n" + "".join(own[:still]) + "        self._built(logits)\n"
+    gpu = f"class {runner.gpu_class}:\n{method}\n    def _built(self, logits):\n        return logits\n"
+    (world.omni / runner.gpu_path).write_text(gpu)
+    git_at(world.omni, DAY, "add", runner.gpu_path)
+    git_at(world.omni, DAY, "commit", "-m", "the GPU side moves on")
+    where = f"git:{world.omni}@HEAD"
+    conflicts = [
+        (one.path, one.method, one.texts) for one in open_conflicts(world.omni, load_plan(job_of(world)))
+    ]
+    said = moved_on(where, conflicts)
+    assert bool(said) is told
+    if told:
+        assert "has 2 of the 11 statements of ours and calls _built instead" in said[0]
+        assert f"({runner.gpu_path}:2-5)" in said[0]
 
 
 def test_an_answer_that_yaml_took_the_indentation_of_gets_it_back(world: World, tmp_path: Path) -> None:
@@ -1134,11 +1157,11 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
     assert upgrade("resolve", asked["id"], "--accept")[0] == 2
     assert upgrade("resolve", asked["id"], "--accept", "--note", "the codec needs it")[0] == 0
     job = open_job(world.omni)
-    assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.run: the codec needs it"]
+    assert _by_hand(job, load_plan(job)) == [("OmniNPUModelRunner.run", "the codec needs it")]
     path.write_text(path.read_text() + "\n")
     upgrade("plan")
     assert [one["state"] for one in load_plan(job).items if one["kind"] == "edited"] == ["done"]
-    assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.run: the codec needs it"]
+    assert _by_hand(job, load_plan(job)) == [("OmniNPUModelRunner.run", "the codec needs it")]
     text = path.read_text()
     path.write_text(text.replace("        self.own(logits)\n", ""))
     upgrade("plan")
@@ -1146,6 +1169,29 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
     path.write_text(text)
     upgrade("plan")
     assert not str((upgrade("next")[1].get("ask") or {}).get("id")).startswith("edited-")
+
+
+def test_what_was_edited_as_the_audit_asked_has_that_for_its_reason(world: World) -> None:
+    path, job = world.omni / BASE, job_of(world)
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    found = {
+        "owner": "OmniNPUModelRunner",
+        "subject": "load(seat=) in run",
+        "what": "run calls load without seat=",
+    }
+    other = found | {"subject": "seat in stop", "what": "stop tests no seat"}
+    old = found | {"what": "run is old", "state": "LAG"}
+    new = [one | {"state": "NEW", "key": str(number)} for number, one in enumerate([found, other])]
+    (job.folder / "audit.json").write_text(json.dumps({"findings": [*new, old]}))
+    text = path.read_text()
+    path.write_text(
+        text.replace("        state = self.finish", "        self.own(logits)\n        state = self.finish")
+    )
+    upgrade("plan")
+    assert _by_hand(job, load_plan(job)) == [
+        ("OmniNPUModelRunner.run", "the audit asked for it: run calls load without seat=")
+    ]
+    assert not upgrade("next")[1].get("ask")
 
 
 @pytest.mark.parametrize(("own", "asked"), [("torch.npu.synchronize()", 0), ("torch.npu.empty_cache()", 1)])
@@ -1169,10 +1215,10 @@ def test_what_was_written_after_the_gpu_side_is_named(world: World) -> None:
     path.write_text(f"import torch\n{text}")
     upgrade("plan")
     job = open_job(world.omni)
-    assert _by_hand(job, load_plan(job)) == ["OmniNPUModelRunner.run: after the GPU side"]
+    assert _by_hand(job, load_plan(job)) == [("OmniNPUModelRunner.run", "after the GPU side")]
     for taken, told in (
         (f"    {own}\nif held:", []),
-        ("if held:", ["OmniNPUModelRunner.run: after the GPU side"]),
+        ("if held:", [("OmniNPUModelRunner.run", "after the GPU side")]),
     ):
         entry = {"kind": "change", "state": "ported", "note": "", "since": {}, "at": DAY, "new": taken}
         kept = {"schema": "npu-upgrade/port/1", "hunks": {"port-1": entry}}

@@ -78,7 +78,9 @@ def asked(walk: Walk, step: Step) -> Asked:
     if later := {name: number for name, number in walk.left.items() if name != kind}:
         data["asked_later"] = brief["asked_later"] = later
     number = f"{len(asks)} questions" if whole[1:] else "1 question"
-    summary = f"{number} of {walk.left[kind]} ({kind})"
+    # asking is no verdict on the gate that found what is asked
+    failed = f"{step.stage.name} is FAIL: " if step.stage.verdict == "FAIL" else ""
+    summary = f"{failed}{number} of {walk.left[kind]} ({kind})"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
 
 

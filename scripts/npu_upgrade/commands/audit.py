@@ -36,6 +36,7 @@ from npu_upgrade.commands.merge_inputs import own_upstream
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.answer import WAIVERS as JOB_WAIVERS
 from npu_upgrade.job.stops import PAIR
@@ -47,6 +48,7 @@ EXAMPLES = """
 --ascend dir:../vllm-ascend --vllm pypi:vllm==0.31.0 --check signatures arity
 --downstream dir:. --upstream pypi:vllm==0.31.0"""
 MOST_KEYS = 200
+_REASON = 600  # characters of a waiver; the commit shows it
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool
     counted |= {"failing": [one.key for one in new][:MOST_KEYS]}
     counted |= {"failing_in": sorted({one.here.path for one in new})}
     waived = [one for one in judged if one.state == WAIVED][:MOST_KEYS]
-    counted["waived"] = [{"key": one.finding.key, "reason": one.reason[:200]} for one in waived]
+    counted["waived"] = [{"key": one.finding.key, "reason": cut(one.reason, _REASON)} for one in waived]
     findings = {"findings": as_data(judged)}
     return asked.job.finish(result, pins(asked.triple), findings, counted)
 

@@ -213,7 +213,8 @@ def _near(job: Job, tree: SourceTree) -> str:
         link.symlink_to(tree.root)
     except OSError:  # no links here
         return str(tree.root)
-    return str(link.relative_to(Path.cwd()) if link.is_relative_to(Path.cwd()) else link)
+    # with a slash at its end, which `find` follows a link by
+    return f"{link.relative_to(Path.cwd()) if link.is_relative_to(Path.cwd()) else link}/"
 
 
 def _written(

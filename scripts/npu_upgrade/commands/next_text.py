@@ -211,7 +211,7 @@ def _diff(base: str, text: str) -> str:
 
 
 def _cut(value: str, most: int, of_its_end: int = 0) -> str:
-    """``value`` in at most so many characters, about so many of them from its end, which begins with a line."""
+    """``value`` in at most so many characters, about so many of them from its end, in whole lines."""
     if len(value) <= most:
         return value
     begin, end = value[: most - of_its_end], value[len(value) - of_its_end :] if of_its_end else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,6 +186,7 @@ def _sections(
     how = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
     methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
     waived = audit.data.get("waived", []) if audit else []
+    by_hand = _by_hand(job, plan)
     proven = evidence(standing)
     pending = _pending(standing)
     left = not_run(pending)
@@ -205,10 +206,10 @@ def _sections(
             counted(f"{state.capitalize()} items", [_titled(item) for item in plan.items_in(state)])
             for state in ("open", "waived")
         ),
-        counted("Waived findings", [f"{one['key']}: {one['reason']}" for one in waived]),
-        counted("Written by hand for the NPU side", _by_hand(job, plan)),
+        counted("Waived findings", _by_reason((one["key"], one["reason"]) for one in waived)),
+        counted("Written by hand for the NPU side", _by_reason(by_hand)),
         _ported(job),
-        _not_ported(job),
+        _not_ported(job, {unit for unit, _ in by_hand}),
         counted("Failed on the emulated NPU, and ruled wrong by a person", ruled),
         counted("Emulated runs pending", left),
         counted(
@@ -236,20 +237,23 @@ def _pending(standing: Sequence[Record]) -> list[str]:
     return [run for one in standing if one.gate == "emulate" for run in one.data.get("pending", [])]
 
 
-def _by_hand(job: Job, plan: Plan) -> list[str]:
-    """The hunks that a person wrote in a form of the NPU side's own, and methods edited since the merge.
-
-    Those of one reason are named together.
+def _by_hand(job: Job, plan: Plan) -> list[tuple[str, str]]:
+    """The methods of hunks that a person wrote in a form of the NPU side's own, and those edited since the
+    merge, each with why.
     """
     hunks = [(e.unit, e.note) for e in job.journal.answers() if e.stage == PORT and e.how == "by-hand"]
     told = [one for one in plan.items if one["kind"] == EDITED and one["state"] == "done"]
     by_hand = hunks + [(edited_unit(one), str(one["note"])) for one in told]
     named = {unit for unit, _ in by_hand}
-    by_hand += [(unit, "after the GPU side") for unit in plan.after_gpu if unit not in named]
-    units: dict[str, list[str]] = {}
-    for unit, why in by_hand:
-        units.setdefault(why, []).append(unit)
-    return [f"{', '.join(dict.fromkeys(those))}: {why}" for why, those in units.items()]
+    return by_hand + [(unit, "after the GPU side") for unit in plan.after_gpu if unit not in named]
+
+
+def _by_reason(told: Iterable[tuple[str, str]]) -> list[str]:
+    """What is told of several things, once for those of the same reason."""
+    names: dict[str, list[str]] = {}
+    for name, why in told:
+        names.setdefault(why, []).append(name)
+    return [f"{', '.join(dict.fromkeys(those))}: {why}" for why, those in names.items()]
 
 
 def _ported(job: Job) -> Section:
@@ -265,14 +269,19 @@ def _ported(job: Job) -> Section:
     return replace(found, detail=f"({count(len(taken), 'hunk')} of {count(len(groups), 'feature')})")
 
 
-def _not_ported(job: Job) -> Section:
-    """What the GPU side gained and the NPU side lacks, by feature; what was decided is not among it."""
+def _not_ported(job: Job, by_hand: Collection[str]) -> Section:
+    """What the GPU side gained and the NPU side lacks, by feature; what was decided is not among it.
+
+    Of methods written ``by_hand`` it is what they do not have in the GPU side's form.
+    """
     decided = {entry.id for entry in job.journal.answers() if entry.how in ("by-hand", "waive")}
     left = [hunk for hunk in port_survey(job.folder).get("hunks", []) if hunk["id"] not in decided]
     groups = Counter(str(hunk.get("group") or hunk["unit"]) for hunk in left)
+    own = {str(hunk.get("group") or hunk["unit"]) for hunk in left if hunk["unit"] in by_hand}
+    form = " not in the GPU side's form (written by hand, see above)"
     found = counted(
         "Not ported from the GPU side",
-        [f"{name}: {count(number, 'hunk')}" for name, number in groups.most_common()],
+        [f"{one}: {count(n, 'hunk')}{form if one in own else ''}" for one, n in groups.most_common()],
     )
     return replace(found, detail=f"({count(len(left), 'hunk')} of {count(len(groups), 'feature')})")
 

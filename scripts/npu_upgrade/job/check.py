@@ -21,7 +21,7 @@ from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import UpgradeError
-from npu_upgrade.ground.files import json_text, sha256, write_together
+from npu_upgrade.ground.files import json_text, read_object, sha256, write_together
 from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
@@ -304,10 +304,22 @@ def _ask_about_edits(
     ]
     there = {one["id"] for one in plan["items"]}
     new_items = [one for key, one in found.items() if key not in there]
-    for one in new_items if reasons else ():
-        one |= {"state": "done", "note": _reason(edited_unit(one), reasons, sources)}
+    for one in new_items:
+        note = _reason(edited_unit(one), reasons, sources) if reasons else _as_the_audit_asked(job, one)
+        one |= {"state": "done", "note": note} if note else {}
     plan["items"] += new_items
-    return new_items if reasons else []
+    return [one for one in new_items if one["state"] == "done"]
+
+
+def _as_the_audit_asked(job: Job, item: Mapping[str, Any]) -> str:
+    """What the last audit found new in a method that was edited since; empty where it found nothing there."""
+    owner, _, name = edited_unit(item).rpartition(".")
+    named = _word(name)
+    findings = read_object(job.folder / "audit.json").get("findings", [])
+    new = (one for one in findings if one.get("state") == "NEW" and one.get("owner") == owner)
+    asked = list(dict.fromkeys(one["what"] for one in new if named.search(f"{one['subject']} {one['what']}")))
+    more = f"; and {len(asked) - 1} more there" if asked[1:] else ""
+    return f"the audit asked for it: {asked[0]}{more}" if asked else ""
 
 
 def _tells(statement: Statement) -> bool:

@@ -149,7 +149,11 @@ def _besides(flag: Flag, units: Mapping[str, Unit], upstream: Upstream) -> str:
         calls = dict.fromkeys(_CALLED.findall(unit.source)) if unit else {}
         others = [f"self.{one}()" for one in calls if one != name and one not in flag.ours]
         if unit and others:
-            return f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {', '.join(others)} besides"
+            waits = any("graph_params" in other for other in others)
+            return (
+                f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {', '.join(others)} besides"
+                + (": a graph that is replayed waits for its parameters, without an end" if waits else "")
+            )
     return ""
 
 

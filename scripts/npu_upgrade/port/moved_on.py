@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from npu_upgrade.code.statements import END, statements_of
 from npu_upgrade.ground.errors import UpgradeError
-from npu_upgrade.lineage.downstream import Downstream, Runner, omni_side
+from npu_upgrade.lineage.downstream import Downstream, omni_side
 from npu_upgrade.port.sides import keys_of, read_gpu_side, statements
 from npu_upgrade.sources.tree import open_source
 

@@ -157,5 +157,5 @@ def _finding(
         there=side(above) if above else None,
         incident="P",
         why="what it was made for does not happen, and nothing says so",
-        todo="use it where it was used, call it by the name that is asked for now, or remove it",
+        todo="use it where it is meant to be used, by the name that is asked for now, or remove it",
     )
