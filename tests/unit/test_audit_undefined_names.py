@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from audit_kit import make_world, seen
 
+from npu_upgrade.audit.world import World
+
 PATH = "vllm_omni/platforms/npu/cranes.py"
 
 
@@ -32,3 +34,30 @@ def test_an_attribute_of_a_class_beside_the_workers(tmp_path: Path, read: str, f
     text = f"class Crane:\n    def __init__(self):\n        self.rope = 1\n        print(self.{read})\n"
     world = make_world(tmp_path, {PATH: text})
     assert [subject for _, _, subject in seen(world, "attributes")] == found
+
+
+LIFT = "def lift(load):\n    if load:\n        height = 1\n    return {}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "names"),
+    [
+        (LIFT.format("load"), LIFT.format("height"), ["height"]),
+        (LIFT.format("height"), LIFT.format("height + 1"), []),
+        (None, LIFT.format("height"), ["height"]),
+        (None, LIFT.format("height").replace("    if load:\n    ", ""), []),
+    ],
+)
+def test_a_local_that_came_to_be_read_before_it_is_set(
+    tmp_path: Path, before: str | None, now: str, names: list[str]
+) -> None:
+    old = make_world(tmp_path / "old", {PATH: before} if before else {})
+    world = World(make_world(tmp_path / "new", {PATH: now}).triple, old)
+    assert [subject for _, _, subject in seen(world, "undefined-names")] == names
+    assert seen(World(world.triple), "undefined-names") == []
+
+
+def test_what_a_function_of_the_same_name_reads_too_early_elsewhere_is_its_own_way(tmp_path: Path) -> None:
+    files = {PATH: LIFT.format("height"), "vllm_omni/worker/cranes.py": LIFT.format("height")}
+    world = World(make_world(tmp_path / "new", files).triple, make_world(tmp_path / "old", {}))
+    assert seen(world, "undefined-names") == []

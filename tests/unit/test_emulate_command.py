@@ -445,6 +445,14 @@ def test_a_pending_run_that_was_not_shown_before_is_named_once(machine, upgrade,
     assert run()[1]["pending"] == ["graph ar: INCONCLUSIVE, no reference"]
 
 
+def test_what_lagged_with_other_files_is_pending_and_not_said_to_lag(machine, upgrade, run, monkeypatch):
+    machine.undecided = {"graph ar": "no reference"}
+    run()
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    monkeypatch.setattr(emulate, "choose", lambda *_: Choice([("eager", AR)], [("graph", AR)], frozenset()))
+    assert run()[1]["pending"] == ["graph ar"]
+
+
 def test_a_machine_that_cannot_run_it_leaves_every_run_pending(machine, upgrade, run, monkeypatch):
     def prepare(*given, **options):
         raise Blocked("no g++", expected="-", try_="-")

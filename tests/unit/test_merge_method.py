@@ -178,6 +178,28 @@ def test_an_edit_inside_a_run_that_omni_wrapped_stays_inside():
     check(merge(BASE, ours, theirs), ours.replace("self.sample(hidden)", "self.sample(hidden, self.graph)"))
 
 
+def test_a_statement_that_both_sides_wrapped_and_one_changed_moves_once():
+    base = """
+        if self.cache is not None:
+            hidden = self.cache.hidden_of(start=self.start, batch=batch, hidden=hidden, count=count)
+            outputs = self.cache.outputs_of(start=self.start, batch=batch, outputs=outputs, count=count)
+        return hidden, outputs
+    """
+    ours = """
+        if self.cache is not None:
+            if self.needs_all():
+                hidden = self.cache.hidden_of(start=self.start, batch=batch, hidden=hidden, count=count)
+            outputs = self.cache.outputs_of(start=self.start, batch=batch, outputs=flat(outputs), count=count)
+        return hidden, outputs
+    """
+    theirs = ours.replace("hidden=hidden,", "hidden=hidden, staged=staged,").replace(
+        "            if self.needs_all",
+        "            if not self.needs_all() and not self.cache.found():\n                return None, None\n"
+        "            if self.needs_all",
+    )
+    check(merge(base, ours, theirs), theirs)
+
+
 def test_an_edit_of_omni_inside_a_run_that_upstream_wrapped_stays_inside():
     theirs = """
         tokens = self.prepare(batch)

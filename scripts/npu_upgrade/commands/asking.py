@@ -67,7 +67,8 @@ def asked(walk: Walk, step: Step) -> Asked:
     brief |= others
     if len(methods := methods_behind(port_survey(walk.folder), every)) > 1:
         taking = upgrade("port", "--apply", *methods, "--callers-by-hand", *walk.naming).short
-        first = f"{taking} takes methods that what these findings miss calls: {', '.join(methods.values())}"
+        names = ", ".join(methods.values())
+        first = f"{taking} takes methods that what these findings miss calls, in this order: {names}"
         data["first"] = brief["first"] = f"{first}; leave out what is not for the NPU, and write the callers"
     path = walk.folder / "questions.md"
     path.unlink(missing_ok=True)  # of what was asked before

@@ -263,6 +263,9 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     evidence["failing"] = [f"{run['tier']} {run['scenario']}" for run in runs if run["state"] == FAIL]
     if "pending" in evidence:
         never = _never_shown(job, result)
+        earlier = _newest(job)
+        if earlier and earlier.tree != job.subject.tree:  # what waits may be shown by what the files are now
+            never = [one for one in never if one.partition(": ")[0] not in evidence["pending"]]
         known = {one.partition(": ")[0] for one in never}
         pending = [one for one in evidence["pending"] if one not in known] + never
         result.data["pending"] = evidence["pending"] = pending

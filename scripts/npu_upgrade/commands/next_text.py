@@ -19,6 +19,7 @@ MOST_CHARACTERS = 4800
 _NOT_IN_THE_FILE, _IN_THE_FILE, _IN_CONFLICT, _OF_A_RUN = 450, 200, 1800, 1200
 """So much of a text is shown; what omni has stands in the file at the place that is named. Of a conflict both
 sides have to be read, most of all where they end, of a failed run the end of its traceback."""
+_A_LITTLE = 120  # characters more are shown rather than told of
 MORE = "characters more, in all_questions"
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
@@ -212,7 +213,7 @@ def _diff(base: str, text: str) -> str:
 
 def _cut(value: str, most: int, of_its_end: int = 0) -> str:
     """``value`` in at most so many characters, about so many of them from its end, in whole lines."""
-    if len(value) <= most:
+    if len(value) <= most + _A_LITTLE:
         return value
     begin, end = value[: most - of_its_end], value[len(value) - of_its_end :] if of_its_end else ""
     end = end.partition("\n")[2] or end

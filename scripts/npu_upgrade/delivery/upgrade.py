@@ -209,7 +209,7 @@ def _sections(
         counted("Waived findings", _by_reason((one["key"], one["reason"]) for one in waived)),
         counted("Written by hand for the NPU side", _by_reason(by_hand)),
         _ported(job),
-        _not_ported(job, {unit for unit, _ in by_hand}),
+        _not_ported(job, plan.after_gpu),
         counted("Failed on the emulated NPU, and ruled wrong by a person", ruled),
         counted("Emulated runs pending", left),
         counted(
@@ -269,15 +269,15 @@ def _ported(job: Job) -> Section:
     return replace(found, detail=f"({count(len(taken), 'hunk')} of {count(len(groups), 'feature')})")
 
 
-def _not_ported(job: Job, by_hand: Collection[str]) -> Section:
+def _not_ported(job: Job, after_gpu: Collection[str]) -> Section:
     """What the GPU side gained and the NPU side lacks, by feature; what was decided is not among it.
 
-    Of methods written ``by_hand`` it is what they do not have in the GPU side's form.
+    Of methods written by hand ``after_gpu`` it is what they do not have in the GPU side's form.
     """
     decided = {entry.id for entry in job.journal.answers() if entry.how in ("by-hand", "waive")}
     left = [hunk for hunk in port_survey(job.folder).get("hunks", []) if hunk["id"] not in decided]
     groups = Counter(str(hunk.get("group") or hunk["unit"]) for hunk in left)
-    own = {str(hunk.get("group") or hunk["unit"]) for hunk in left if hunk["unit"] in by_hand}
+    own = {str(hunk.get("group") or hunk["unit"]) for hunk in left if hunk["unit"] in after_gpu}
     form = " not in the GPU side's form (written by hand, see above)"
     found = counted(
         "Not ported from the GPU side",

@@ -61,5 +61,5 @@ def _told(side: Downstream, path: str, method: str, texts: Sequence[str]) -> str
         f"{method}: ours is what the GPU side did once: {runner.gpu_class}.{name} "
         f"({runner.gpu_path}:{unit.start + 1}-{unit.end}) has {kept} of the {len(own)} statements of ours"
         f"{instead}. It is rewritten after the merge, when port has brought what it calls and the audit asks "
-        "for it: keep ours for now, with what upstream changed around it"
+        "for it: answer ours now, and write it once, then"
     )

@@ -102,7 +102,8 @@ class ThreeWay:
 
     def run(self) -> ThreeWay:
         self._pair()
-        self.base = agreed_depth(self.base, self.ours, self.theirs, self.mate_ours, self.mate_theirs)
+        places = self._places(self.ours, self.mate_ours), self._places(self.theirs, self.mate_theirs)
+        self.base = agreed_depth(self.base, self.ours, self.theirs, *places)
         self.shift_ours = self._shifts(self.ours, self.mate_ours, self.mate_theirs, self.theirs)
         self.shift_theirs = self._shifts(self.theirs, self.mate_theirs, self.mate_ours, self.ours)
         place = 0
@@ -182,14 +183,19 @@ class ThreeWay:
         self, side: list[Statement], own: dict, other: dict, other_side: list[Statement]
     ) -> list[int]:
         moved = {i: other_side[j].indent - self.base[i].indent for i, j in other.items()}
-        known = {j: moved[i] for i, j in own.items() if i in moved}
-        for edit in changes(sorted(own.items()), len(self.base), len(side)):
-            # What replaces statements goes where the other side moved those.
+        # What replaces statements goes where the other side moved those.
+        known = {j: moved[i] for i, j in self._places(side, own).items() if i in moved}
+        return inherited_shifts(side, known)
+
+    def _places(self, side: list[Statement], mates: dict[int, int]) -> dict[int, int]:
+        """The statement of a side that base's is there, or that stands in its place; by their numbers."""
+        found = dict(mates)
+        for edit in changes(sorted(mates.items()), len(self.base), len(side)):
             old, new = self.base[edit.a0 : edit.a1], side[edit.b0 : edit.b1]
             same = [s.indent for s in old] == [s.indent for s in new]
             pairs = [(n, n) for n in range(len(new))] if same else align_similar(old, new)
-            known |= {edit.b0 + j: moved[edit.a0 + i] for i, j in pairs if edit.a0 + i in moved}
-        return inherited_shifts(side, known)
+            found |= {edit.a0 + i: edit.b0 + j for i, j in pairs}
+        return found
 
     def _is_contested(self, span: Span) -> bool:
         return any(a < span.b1 and span.b0 < b for a, b in self.restrictions.contested)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import device_files, functions_of
 from npu_upgrade.audit.world import World
+from npu_upgrade.code.flow import may_be_unbound
 from npu_upgrade.code.names import ALWAYS_DEFINED, names_of
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.statements import split_statements
 from npu_upgrade.code.walk import walk
+from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
+from npu_upgrade.program.scope import Scope
 
-ABOUT = "names that a file reads and nothing in it binds"
+ABOUT = "names that a file reads and nothing in it binds, and locals that came to be read before they are set"
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -22,6 +28,56 @@ def check(world: World) -> Iterator[Finding]:
         names = names_of(file.source)
         for name in sorted(names.run_time - names.bound - ALWAYS_DEFINED):
             yield _finding(file, name)
+    yield from _too_early(world, world.old) if world.old else ()
+
+
+def _too_early(world: World, before: World) -> Iterator[Finding]:
+    """Locals that a path through a function reads before it binds them, where no path did in the old pair.
+
+    What a function of the same name does elsewhere, from which it may be copied, is guarded in ways that no
+    path shows.
+    """
+    for file in world.files:
+        old = before.program.file(file.path)
+        if old and old.source == file.source:
+            continue
+        known = {scope.name: scope for scope in functions_of(old)} if old else {}
+        for scope in functions_of(file):
+            was = known.get(scope.name)
+            names = _unbound(scope) - (_unbound(was) if was else frozenset())
+            for name in sorted(names - _unbound_elsewhere(scope, world) if names else ()):
+                yield _early(scope, name)
+
+
+def _unbound(scope: Scope) -> frozenset[str]:
+    if not isinstance(scope.node, Function):
+        return frozenset()
+    lines = scope.file.lines[scope.node.lineno - 1 : scope.node.end_lineno]
+    return may_be_unbound(split_statements("\n".join(lines)))
+
+
+def _unbound_elsewhere(scope: Scope, world: World) -> frozenset[str]:
+    last = scope.name.rpartition(".")[2]
+    holding = (files_with(world.program, package, f"def {last}(") for package in world.program.trees)
+    files = (world.program.file(path) for path, _ in chain(*holding) if path != scope.file.path)
+    others = (one for file in files if file for one in functions_of(file))
+    return frozenset[str]().union(*(_unbound(one) for one in others if one.name.rpartition(".")[2] == last))
+
+
+def _early(scope: Scope, name: str) -> Finding:
+    reads = (node for node in walk(scope.node) if isinstance(node, ast.Name) and _reads(node, name))
+    node = min(reads, key=lambda one: one.lineno, default=scope.node)
+    return Finding(
+        kind="unbound-local",
+        owner=scope.name,
+        subject=name,
+        what=f"{scope.name} reads {name} on a path that has not set it",
+        here=side(scope.file, node, name),
+        there=None,
+        incident="A",
+        why="the statement raises UnboundLocalError on that path",
+        todo=f"set {name} before, or see what it is called now",
+    )
 
 
 def _finding(file: File, name: str) -> Finding:
