@@ -1171,27 +1171,24 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
     assert not str((upgrade("next")[1].get("ask") or {}).get("id")).startswith("edited-")
 
 
-def test_what_was_edited_as_the_audit_asked_has_that_for_its_reason(world: World) -> None:
+@pytest.mark.parametrize(("step", "why"), [("own_step", "the GPU side calls own_step"), ("own_way", "")])
+def test_what_was_edited_as_the_audit_asked_has_that_for_its_reason(
+    world: World, step: str, why: str
+) -> None:
     path, job = world.omni / BASE, job_of(world)
     upgrade("resolve", ask()["id"], "--take", "theirs")
-    found = {
-        "owner": "OmniNPUModelRunner",
-        "subject": "load(seat=) in run",
-        "what": "run calls load without seat=",
-    }
-    other = found | {"subject": "seat in stop", "what": "stop tests no seat"}
-    old = found | {"what": "run is old", "state": "LAG"}
-    new = [one | {"state": "NEW", "key": str(number)} for number, one in enumerate([found, other])]
-    (job.folder / "audit.json").write_text(json.dumps({"findings": [*new, old]}))
-    text = path.read_text()
-    path.write_text(
-        text.replace("        state = self.finish", "        self.own(logits)\n        state = self.finish")
-    )
+    found = {"subject": "own_step in run", "what": "the GPU side calls own_step", "state": "NEW", "key": "1"}
+    other = found | {"subject": "last_seat in run", "what": "run tests no last_seat", "key": "2"}
+    old = found | {"what": "own_way is old", "subject": "own_way", "state": "LAG"}
+    (job.folder / "audit.json").write_text(json.dumps({"findings": [found, other, old]}))
+    edit = f"        self.{step}(logits)\n        state = self.finish"
+    path.write_text(path.read_text().replace("        state = self.finish", edit))
     upgrade("plan")
-    assert _by_hand(job, load_plan(job)) == [
-        ("OmniNPUModelRunner.run", "the audit asked for it: run calls load without seat=")
-    ]
-    assert not upgrade("next")[1].get("ask")
+    told = [("OmniNPUModelRunner.run", f"the audit asked for it: {why}")] if why else []
+    assert _by_hand(job, load_plan(job)) == told
+    assert bool(upgrade("next")[1].get("ask")) is not bool(why)
+    kept = [one for one in job.journal.answers() if one.id.startswith("edited-")]
+    assert [(one.unit, one.note) for one in kept] == told
 
 
 @pytest.mark.parametrize(("own", "asked"), [("torch.npu.synchronize()", 0), ("torch.npu.empty_cache()", 1)])

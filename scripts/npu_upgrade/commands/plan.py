@@ -22,6 +22,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import read_object, rows_of
 from npu_upgrade.ground.tables import shortened, table
 from npu_upgrade.ground.verdict import Result, Verdict
+from npu_upgrade.job.answer import keep_reasons
 from npu_upgrade.job.check import Checked, check
 from npu_upgrade.job.job import Job
 from npu_upgrade.merge.plan import counts, method_rows
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> Result:
     if args.diff:
         return _diff(job, args.diff)
     found = check(job)
+    keep_reasons(job, found.explained)
     data = {
         "job": job.id,
         "plan": str(found.path),

@@ -475,9 +475,7 @@ def _recheck(
     ``reasons`` why the files were edited by hand: then nobody asks why once more.
     """
     checked = check(job, states, notes, reasons) if states or data["written"] or reasons else None
-    for item in checked.explained if checked else ():
-        unit = edited_unit(item)
-        answer.to_closed(job, Ask(ITEM, item["id"], item["title"], item["path"], unit), item["note"])
+    answer.keep_reasons(job, checked.explained if checked else ())
     again = gates_to_run(job)
     data |= {"gates_to_run": again}
     parts = [said]

@@ -7,7 +7,7 @@ the problems that kept it from being written.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from npu_upgrade.job import answer_checks as checks
 from npu_upgrade.job.answer_edits import class_for, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
 from npu_upgrade.job.changes import base_of, changed_since
-from npu_upgrade.job.check import before_merge, downstream, remembered
+from npu_upgrade.job.check import before_merge, downstream, edited_unit, remembered
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, indented, marked_text, without
 from npu_upgrade.job.job import Job, ruling
 from npu_upgrade.job.journal import Answer, Journal, Undo
@@ -126,6 +126,12 @@ def by_word(job: Job, ask: Ask, how: str, note: str, until: str) -> Answered:
     if ask.stage == PORT:
         set_hunk(job.workspace, ask.id, how, note)
     return Answered(_note(job, ask, how=how, note=note), [])
+
+
+def keep_reasons(job: Job, explained: Sequence[Mapping[str, Any]]) -> None:
+    """Keep why methods were written by hand, by the items that ask for it and have a note."""
+    for item in explained:
+        to_closed(job, Ask(ITEM, item["id"], item["title"], item["path"], edited_unit(item)), item["note"])
 
 
 def to_closed(job: Job, ask: Ask, note: str) -> Answer:

@@ -305,21 +305,34 @@ def _ask_about_edits(
     there = {one["id"] for one in plan["items"]}
     new_items = [one for key, one in found.items() if key not in there]
     for one in new_items:
-        note = _reason(edited_unit(one), reasons, sources) if reasons else _as_the_audit_asked(job, one)
+        unit = edited_unit(one)
+        if reasons:
+            note = _reason(unit, reasons, sources)
+        else:
+            note = _as_the_audit_asked(job, one, own[one["path"], unit])
         one |= {"state": "done", "note": note} if note else {}
     plan["items"] += new_items
     return [one for one in new_items if one["state"] == "done"]
 
 
-def _as_the_audit_asked(job: Job, item: Mapping[str, Any]) -> str:
-    """What the last audit found new in a method that was edited since; empty where it found nothing there."""
-    owner, _, name = edited_unit(item).rpartition(".")
-    named = _word(name)
+def _as_the_audit_asked(job: Job, item: Mapping[str, Any], fresh: Sequence[Statement]) -> str:
+    """What the last audit found new of the names in what was written by hand; empty where it named none.
+
+    The method's own name tells something where the method itself is new.
+    """
+    is_new = any(one.key.startswith(("def ", "async def ")) for one in fresh)
+    written = set().union(*(_words(one.key) for one in fresh))
+    written -= set() if is_new else _words(edited_unit(item))
     findings = read_object(job.folder / "audit.json").get("findings", [])
-    new = (one for one in findings if one.get("state") == "NEW" and one.get("owner") == owner)
-    asked = list(dict.fromkeys(one["what"] for one in new if named.search(f"{one['subject']} {one['what']}")))
-    more = f"; and {len(asked) - 1} more there" if asked[1:] else ""
+    new = (one for one in findings if one.get("state") == "NEW")
+    asked = [one["what"] for one in new if written & _words(f"{one['subject']} {one['what']}")]
+    more = f"; and {len(asked) - 1} more of the same names" if asked[1:] else ""
     return f"the audit asked for it: {asked[0]}{more}" if asked else ""
+
+
+def _words(text: str) -> set[str]:
+    """The names in a text that are long enough to be one thing's."""
+    return set(_TELLING_NAME.findall(text))
 
 
 def _tells(statement: Statement) -> bool:
@@ -350,6 +363,7 @@ def _statements(text: str) -> list[Statement]:
 
 
 _TELLING = 30  # characters
+_TELLING_NAME = re.compile(r"\b_?[a-z0-9]+(?:_[a-z0-9]+)+\b")
 _PLAIN = ("import ", "from ", '"', "'")
 """An import of several names is another statement with each set of them; a docstring does nothing."""
 
