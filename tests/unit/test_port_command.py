@@ -14,6 +14,7 @@ from merge_kit import upgrade
 from port_kit import ASCEND, GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write_tree
 
 from npu_upgrade.code.names import undefined_names
+from npu_upgrade.commands import port_inputs
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.job import start_job
 
@@ -45,6 +46,19 @@ def test_the_list_holds_what_the_gpu_side_gained(world: PortWorld) -> None:
     assert data["counts"] | {"tier 1": 3, "tier 2": 0, "tier 3": 1} == data["counts"]
     assert data["next"].endswith("--top")
     assert everything(world.omni) == before
+
+
+def test_the_same_list_is_not_made_twice(world: PortWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = world.port()[1]
+    again = world.port()[1]  # the ledger has them since
+    looked: list[object] = []
+    read = port_inputs.read
+    monkeypatch.setattr(port_inputs, "read", lambda args: (looked.append(args), read(args))[1])
+    assert (world.port()[1], first["hunks"], looked) == (again, again["hunks"], [])
+    for edited in (world.omni / GPU_AR, world.old / GPU_AR):
+        edited.write_text(f"{edited.read_text()}\n# moved\n")
+        world.port()
+    assert len(looked) == 2
 
 
 def test_what_only_follows_vllm_is_left_out(world: PortWorld) -> None:

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from npu_upgrade.code.formatting import formatted
 from npu_upgrade.commands import port_inputs
 from npu_upgrade.commands.arguments import option
@@ -30,7 +32,9 @@ from npu_upgrade.commands.port_text import brief_data, hunk_data, survey_text
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
-from npu_upgrade.ground.files import read_object, write_atomic, write_json
+from npu_upgrade.ground.files import read_object, sha256, write_atomic, write_json
+from npu_upgrade.ground.kept import keep, kept
+from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import GAINS, gains_of, port_survey
 from npu_upgrade.job.job import Job, find_workspace, naming, open_job
@@ -41,7 +45,9 @@ from npu_upgrade.lineage.items import Item
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.survey import Survey, survey
+from npu_upgrade.sources.content import code_digest, content_of
 from npu_upgrade.sources.spec import parse_spec
+from npu_upgrade.sources.tree import open_source
 
 EXAMPLES = """--top
 --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
@@ -85,15 +91,17 @@ def _run(args: argparse.Namespace) -> Result:
         )
     asking = bool(args.apply or args.group or args.top)
     place = find_place(args.omni, args.out) if asking else None
+    ledger = Ledger(
+        args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
+    )
+    if not asking and (listed := kept(_kept_as(args, ledger, args.since, args.before), _Listed)):
+        return _keep_for_job(args, listed.result(args))
     inputs = port_inputs.read(args)
     if inputs.since is None:
         result = _inconclusive(inputs)
         return _keep_for_job(args, result)
-    ledger = Ledger(
-        args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
-    )
-    kept = ledger.hunks((OPEN, *DECIDED), inputs.npu.runners)
-    found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, kept, ledger.decided)
+    known = ledger.hunks((OPEN, *DECIDED), inputs.npu.runners)
+    found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, known, ledger.decided)
     items = port_inputs.upstream_items(inputs)
     asked = _asked(args, found.left, ledger)
     _enter(ledger, found, items, inputs)
@@ -110,7 +118,37 @@ def _run(args: argparse.Namespace) -> Result:
         ledger.set(name, PORTED)
     ledger.save()
     result = _result(args, inputs, found, items, ledger, done, place, asked)
+    if not asking:
+        since = result.data["since"]
+        listed = _Listed(result.verdict.value, result.summary, result.data, result.text)
+        keep(_kept_as(args, ledger, since["spec"], since["before"]), listed)
     return _keep_for_job(args, result, place)
+
+
+class _Listed(msgspec.Struct):
+    """A list as it was told, of the same trees and the same decisions."""
+
+    verdict: str
+    summary: str
+    data: dict[str, Any]
+    text: str
+
+    def result(self, args: argparse.Namespace) -> Result:
+        command = _next(args, self.data["counts"]["tier 1"], None)
+        return Result(
+            Verdict(self.verdict), self.summary, self.data, self.text, command, brief_data(self.data)
+        )
+
+
+def _kept_as(args: argparse.Namespace, ledger: Ledger, since: str, before: str | None) -> Path:
+    """Where the list is kept that begins with a release, by all that it depends on."""
+    specs = [args.omni, args.gpu or args.omni, args.ascend, *filter(None, (args.vllm, before))]
+    specs += [since] if since != "auto" else []
+    content = [content_of(open_source(spec)) for spec in specs]
+    rooms = ("port", "commands", "audit", "lineage", "merge", "threeway", "program", "code", "sources")
+    decided = ledger.path.read_text("utf-8") if ledger.path.exists() else ""
+    words = [content, specs, str(ledger.path), decided, code_digest(*rooms)]
+    return cache_root() / "port" / f"{sha256(msgspec.json.encode(words))[:24]}.json"
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -294,15 +332,15 @@ def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None 
     job = _job_of(Path(spec.path).expanduser(), args.workspace, args.job) if spec.kind == "dir" else None
     if job:
         names = ("versions", "since", "counts", "taken", "refused", "hunks")
-        kept = {name: result.data[name] for name in names if name in result.data}
+        told = {name: result.data[name] for name in names if name in result.data}
         before = read_object(job.folder / "port.json").get("ported", {})
-        kept["ported"] = before | result.data.get("ported", {})
+        told["ported"] = before | result.data.get("ported", {})
         with contextlib.suppress(UpgradeError):  # a job without a plan has nothing to deliver
-            kept["tree"] = load_plan(job).subject(job.root).tree
+            told["tree"] = load_plan(job).subject(job.root).tree
         write_json(
-            job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | kept
+            job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | told
         )
-        _write_by_method(job, kept.get("hunks", []))
+        _write_by_method(job, told.get("hunks", []))
     job = job or (_job_of(place.folder) if place else None)
     return ending(result, job, lists=True) if job else result
 
