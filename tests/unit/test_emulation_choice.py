@@ -125,6 +125,14 @@ def test_what_failed_last_starts_first_though_nothing_else_asks_for_it(failed):
     assert names(choose({"Runner.step"}, (failed,)).needed)[0] == failed
 
 
+@pytest.mark.parametrize("failed", [("pipelines tts", "pipelines tts-eager"), ("pipelines tts-eager",)])
+def test_of_a_pipeline_that_failed_with_graphs_and_without_the_one_with_graphs_is_needed(failed):
+    pipelines = [("pipelines", scenario(name)) for name in ("tts", "tts-eager")]
+    found = chosen_for(CORE, [*ALL, *pipelines], {"Runner.step"}, EXECUTED, CALLED, SECONDS, failed)
+    assert names(found.needed)[0] == failed[0]
+    assert [one for one in failed if one in names(found.pending)] == list(failed[1:])
+
+
 def test_what_failed_last_changes_the_order_and_takes_nothing_away():
     before, after = choose({"Runner.embed"}), choose({"Runner.embed"}, ("eager talk", "graph pool"))
     assert set(names(before.needed)) < set(names(after.needed))

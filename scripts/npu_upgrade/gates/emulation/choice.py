@@ -20,6 +20,7 @@ from npu_upgrade.gates.emulation.changed import (
 from npu_upgrade.gates.emulation.dry_run import Wanted
 
 LONG = "pipelines"
+_EAGER = "-eager"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
 _MOST = 120.0  # seconds of all needed runs, two at a time, that are filled up
 _SECONDS = {"eager": 6.0, "graph": 10.0, "serve": 50.0, "pipelines": 100.0}  # of a run that was never seen
@@ -75,6 +76,7 @@ def chosen_for(
 ) -> Choice:
     """The choice, from what is known: function -> runs that execute it, -> names it calls; run -> seconds.
 
+    Of a pipeline that failed with graphs and without, the one with graphs is needed, as it is deployed.
     ``changed`` is None where nothing tells what changed: anything may be touched. ``brought`` are names that
     the changed files did not have before, ``upon`` unchanged functions that call what changed in their base.
     """
@@ -87,7 +89,9 @@ def chosen_for(
             needed.append(min(runs, key=cost))
 
     needed = list(core)
-    touched, unknown = set(), set()
+    twins = {run for run in failed if run.endswith(_EAGER) and run.removesuffix(_EAGER) in failed}
+    failed = set(failed) - twins
+    touched, unknown = set(twins), set()
     for function in sorted(changed or ()):
         fitting = [run for run in everything if _name(run) in executed.get(function, ())]
         if function not in executed:
