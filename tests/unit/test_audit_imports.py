@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import lazy_names
 from npu_upgrade.program.live import live_statements
 from npu_upgrade.program.version_guards import evaluate, without_dead
@@ -59,6 +60,22 @@ def test_a_module_that_is_gone(tmp_path: Path) -> None:
 def test_a_renamed_function_is_named(tmp_path: Path) -> None:
     world = make_world(tmp_path, VLLM | {FILE: "from vllm.shapes import areas\n"})
     assert "vllm.shapes has area" in findings(world, "imports")[0].todo
+
+
+def test_where_to_look_for_what_replaced_a_name(tmp_path: Path) -> None:
+    user = {"vllm/uses.py": "from vllm.shapes import Line\n\nlong = Line\n"}
+    shapes = VLLM["vllm/shapes.py"]
+    before = make_world(tmp_path / "old", VLLM | user | {"vllm/shapes.py": f"{shapes}\n\nclass Line: ...\n"})
+    files = VLLM | {
+        FILE: "from vllm.shapes import Line\n",
+        "vllm/patch/patch_shapes.py": "",
+        "vllm/other.py": "",
+    }
+    (found,) = findings(World(make_world(tmp_path / "new", files).triple, before), "imports")
+    assert found.todo.endswith(
+        "; the old vllm used it in vllm/uses.py:3, vllm/uses.py:1; new there: vllm/patch/patch_shapes.py"
+    )
+    assert "the old vllm" not in found.what
 
 
 def test_imports_inside_functions_and_for_type_checkers_are_lesser_kinds(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def _whole(ask: Ask) -> dict[str, Any]:
     """A question with all its texts and the incidents that fit."""
     shown = {key: value for key, value in ask.as_json().items() if value or key in ("base", "ours", "theirs")}
     if notes := notes_of(ask):
-        shown["incidents"] = [note.as_json() for note in notes]
+        shown["went_wrong_before"] = [note.as_json() for note in notes]
     return shown
 
 
@@ -215,6 +215,7 @@ def _text(shown: dict[str, Any]) -> str:
     """A question for people."""
     parts = [shown["what"]]
     parts += [f"--- {n}\n{shown[n]}" for n in ("base", "ours", "theirs", "text") if n in shown]
-    parts += [f"incident {note['incident']}: {note['note']}" for note in shown.get("incidents", [])]
+    wrong = shown.get("went_wrong_before", [])
+    parts += [f"went wrong before, {note['incident']}: {note['note']}" for note in wrong]
     answers = [f"resolve {shown['id']} {how}" for how in shown["answer"]]
     return "\n\n".join([*parts, "\n".join(["answers:", *answers])])

@@ -81,7 +81,7 @@ def as_asked(asks: Sequence[Ask], answered: Sequence[str]) -> tuple[list[Ask], l
     shown = _once([entry.shown() for entry in found.values() if entry.asks])
     notes = [note for note in notes_of(taken[0]) if note not in told]
     if notes:
-        shown[0]["incidents"] = [f"{note.incident}: {note.note}" for note in notes]
+        shown[0]["went_wrong_before"] = [f"{note.incident}: {note.note}" for note in notes]
     return taken, shown
 
 

@@ -14,14 +14,17 @@ from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import absolute, catches_import
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.walk import dotted, last_name, string, walk
+from npu_upgrade.ground.tables import shortened
 from npu_upgrade.lineage.project import distribution
 from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, live_statements
+from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
 
 ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
 
+_TRACES = 2  # places that are named
 _TELLING = 60
 """A word that more files than this have tells nothing of whom they import."""
 _WHEN = {
@@ -302,7 +305,9 @@ class FileImports:
         project = distribution(module.partition(".")[0])
         lacking = f"no {name} in {module}" if name else f"no module {module}"
         there = self.program.module(module)
-        todo = advice(self.program, module, name)
+        todo = traced = advice(self.program, module, name)
+        if name and self.world.old and todo.startswith("nothing is called"):
+            traced += _traces(self.world.old.program, self.program, module, name)
         return Finding(
             kind=kind,
             owner=live.scope,
@@ -312,9 +317,27 @@ class FileImports:
             there=Side(project, there.path, 0, f"does not have {name}") if there else None,
             incident="A",
             why=why,
-            todo=todo,
+            todo=traced,
             like="vllm-omni #5350",
         )
+
+
+def _traces(old: Program, new: Program, module: str, name: str) -> str:
+    """Where to look for what replaced a name: who used it before, and the files of its kind that are new."""
+    package, last = module.partition(".")[0], module.rpartition(".")[2]
+    uses = [
+        f"{mention.path}:{mention.line}"
+        for mention in Mentions(old).of(name)
+        if mention.path.startswith(f"{package}/") and old.module(module) is not old.file(mention.path)
+    ]
+    came = [
+        path
+        for path in sorted({*new.paths(package)} - {*old.paths(package)})
+        if last in path.rpartition("/")[2]
+    ]
+    said = [f"the old {distribution(package)} used it in {shortened(uses[::-1], _TRACES)}"] if uses else []
+    said += [f"new there: {shortened(came, _TRACES)}"] if came else []
+    return "".join(f"; {one}" for one in said)
 
 
 def _imports_below(node: ast.AST) -> Iterator[Import]:
