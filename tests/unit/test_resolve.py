@@ -1292,8 +1292,15 @@ def test_the_methods_behind_findings_are_named_together() -> None:
         hunk("port-4", "old", "+ def old(self):\n+     pass\n"),
         hunk("port-5", "rows", "+ def rows(self):\n+     pass\n", unresolved=["Gone"]),
         hunk("port-6", "other", "+ self.old()\n", 3, "change"),
+        hunk("port-7", "ship", "+ self.load()\n", 3, "change", callers=True),
+        hunk("port-8", "ship", "+ self.lift()\n", 3, "change"),
+        hunk("port-9", "run", "+ self.run()\n", 2, "change"),
     ]
     asks = [Ask(FINDING, "parity-1", "it lacks", BASE, "R.run")]
-    assert methods_behind({"hunks": hunks}, asks) == {"port-2": "pack", "port-3": "ship"}
+    assert methods_behind({"hunks": hunks}, asks) == {
+        "port-2": "pack",
+        "port-3": "ship",
+        "port-7": "ship",
+    }
     assert methods_behind({"hunks": hunks}, []) == {}
     assert methods_behind({}, asks) == {}

@@ -274,28 +274,27 @@ def _brought_by(finding: dict[str, Any], path: str, survey: Mapping[str, Any]) -
 
 
 def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, str]:
-    """The methods of the GPU side that what findings miss calls, directly or not: id of the hunk -> name.
+    """The hunks of methods of the GPU side that what findings miss calls, directly or not: id -> method.
 
-    Hunks of the methods with the findings that do not fit name them, and nothing that fits does.
+    They are new, or change one that the NPU side has. Hunks of the methods with the findings that do not fit
+    name them, and nothing that fits does.
     """
     places = {(ask.path, ask.unit) for ask in asks if ask.stage == FINDING}
     hunks = survey.get("hunks", [])
-    methods = {
-        (one["path"], one["unit"].rpartition(".")[2]): one
-        for one in hunks
-        if one.get("kind") == "method" and not one.get("unresolved")
-        if one["tier"] < _UNFIT or one.get("callers")
-    }
+    methods: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in hunks:
+        takes = not one.get("unresolved") and (one["tier"] < _UNFIT or one.get("callers"))
+        if takes and (one["path"], one["unit"]) not in places:
+            methods.setdefault((one["path"], one["unit"].rpartition(".")[2]), []).append(one)
     found: dict[str, str] = {}
     near = [one for one in hunks if one["tier"] >= _UNFIT and (one["path"], one["unit"]) in places]
     while near:
         one = near.pop()
         brought = "\n".join(re.findall(r"^\+.*", str(one.get("text")), re.MULTILINE))
         for word in set(re.findall(r"\bself\.([A-Za-z_]\w*)", brought)):
-            method = methods.get((one["path"], word))
-            if method and method["id"] not in found:
-                found[method["id"]] = word
-                near.append(method)
+            new = [method for method in methods.get((one["path"], word), []) if method["id"] not in found]
+            found |= {method["id"]: word for method in new}
+            near += new
     return dict(sorted(found.items(), key=lambda one: one[1]))
 
 
