@@ -38,6 +38,7 @@ from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.job.port_ledger import Ledger
 from npu_upgrade.port.moved_on import moved_on
+from npu_upgrade.sources.tree import open_source
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
@@ -755,25 +756,29 @@ def test_a_name_of_a_conflict_that_nothing_defines_any_more_is_named(
     assert data["nowhere_any_more"] == ["lost_thing"], (path.read_text(), data)
 
 
-@pytest.mark.parametrize(("still", "told"), [(2, True), (6, False)])
-def test_a_conflict_says_what_the_gpu_side_does_there_today(world: World, still: int, told: bool) -> None:
+@pytest.mark.parametrize(("had", "still", "told"), [(10, 2, True), (10, 6, False), (2, 2, False)])
+def test_a_conflict_says_what_the_gpu_side_does_there_today(
+    world: World, had: int, still: int, told: bool
+) -> None:
     path, runner = world.omni / BASE, RUNNERS[0]
     own = [f"        self.step_{number}(logits)\n" for number in range(10)]
     path.write_text(path.read_text().replace("|||||||", f"{''.join(own)}|||||||", 1))
-    method = "    def run(self, logits):\n" + "".join(own[:still]) + "        self._built(logits)\n"
-    gpu = f"class {runner.gpu_class}:\n{method}\n    def _built(self, logits):\n        return logits\n"
-    (world.omni / runner.gpu_path).write_text(gpu)
-    git_at(world.omni, DAY, "add", runner.gpu_path)
-    git_at(world.omni, DAY, "commit", "-m", "the GPU side moves on")
-    where = f"git:{world.omni}@HEAD"
-    conflicts = [
-        (one.path, one.method, one.texts) for one in open_conflicts(world.omni, load_plan(job_of(world)))
-    ]
-    said = moved_on(where, conflicts)
+    helper = "\n    def _built(self, logits):\n        return logits\n"
+    for number, message in ((had, "as it was"), (still, "the GPU side moves on")):
+        steps = f"{''.join(own[:number])}        self._built(logits)\n"
+        text = f"class {runner.gpu_class}:\n    def run(self, logits):\n{steps}{helper}"
+        (world.omni / runner.gpu_path).write_text(f"# {message}\n{text}")
+        git_at(world.omni, DAY, "add", runner.gpu_path)
+        git_at(world.omni, DAY, "commit", "-m", message)
+    conflicts = open_conflicts(world.omni, load_plan(job_of(world)))
+    places = [(one.path, one.method, one.texts) for one in conflicts]
+    new, old = (f"git:{world.omni}@{ref}" for ref in ("HEAD", "HEAD~1"))
+    said = moved_on(new, places, lambda: open_source(old))
     assert bool(said) is told
     if told:
         assert "has 2 of the 11 statements of ours and calls _built instead" in said[0]
-        assert f"({runner.gpu_path}:2-5)" in said[0]
+        assert f"({runner.gpu_path}:3-6)" in said[0]
+    assert moved_on(new, places, lambda: None) == []
 
 
 def test_an_answer_that_yaml_took_the_indentation_of_gets_it_back(world: World, tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from npu_upgrade.commands.job_arguments import leading_on
@@ -20,6 +21,7 @@ from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
 from npu_upgrade.port.moved_on import moved_on
+from npu_upgrade.sources.tree import SourceTree
 
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
@@ -99,11 +101,20 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
     places = [(one.path, one.method, one.texts) for one in conflicts]
     found = {
         "nowhere_any_more": nowhere(str(target["spec"]), walk.root, sides) if sides and target else [],
-        "gpu_side": moved_on(str(omni["spec"]), places) if omni else [],
+        "gpu_side": moved_on(str(omni["spec"]), places, partial(_ran_as, inputs)) if omni and target else [],
         "flags_there": [f"{one.id}: {cut(one.what, _FLAG)}" for one in flags[:_FLAGS]],
         "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
     }
     return {name: said for name, said in found.items() if said}
+
+
+def _ran_as(inputs: Mapping[str, Mapping[str, Any]]) -> SourceTree | None:
+    """The tree of the old pair, None where it cannot be told."""
+    from npu_upgrade.audit.triples import old_triple, open_project, open_triple  # dear to import
+
+    omni = open_project(str(inputs["omni"]["spec"]), "vllm-omni")
+    old = old_triple(open_triple(omni, str(inputs["ascend"]["spec"]), None))
+    return old.omni if old else None
 
 
 def _may_edit(ask: Ask) -> bool:
