@@ -1291,8 +1291,8 @@ def test_the_methods_behind_findings_are_named_together() -> None:
         return {"id": id_, "path": BASE, "unit": f"R.{unit}", "text": text, "tier": tier, "kind": kind} | more
 
     hunks = [
-        hunk("port-1", "run", "+ self.pack(self.rows)\n- self.old()\n", 3, "change"),
-        hunk("port-2", "pack", "+ def pack(self):\n+     return self.ship()\n"),
+        hunk("port-1", "run", "+ self.pack_rows(self.rows)\n- self.old()\n", 3, "change"),
+        hunk("port-2", "pack_rows", "+ def pack_rows(self):\n+     return self.ship()\n"),
         hunk("port-3", "ship", "+ def ship(self):\n+     pass\n", 3, callers=True),
         hunk("port-4", "old", "+ def old(self):\n+     pass\n"),
         hunk("port-5", "rows", "+ def rows(self):\n+     pass\n", unresolved=["Gone"]),
@@ -1301,11 +1301,13 @@ def test_the_methods_behind_findings_are_named_together() -> None:
         hunk("port-8", "ship", "+ self.lift()\n", 3, "change"),
         hunk("port-9", "run", "+ self.run()\n", 2, "change"),
     ]
-    asks = [Ask(FINDING, "parity-1", "it lacks", BASE, "R.run")]
+    asks = [Ask(FINDING, "parity-1", "G.run_all calls self.pack_rows()", BASE, "R.run")]
     assert methods_behind({"hunks": hunks}, asks) == {
-        "port-2": "pack",
+        "port-2": "pack_rows",
         "port-3": "ship",
         "port-7": "ship",
     }
+    of_others = [Ask(FINDING, "parity-2", "G.pack_rows calls self.say_so()", BASE, "R.run")]
+    assert methods_behind({"hunks": hunks}, of_others) == {}
     assert methods_behind({"hunks": hunks}, []) == {}
     assert methods_behind({}, asks) == {}

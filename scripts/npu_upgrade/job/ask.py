@@ -273,13 +273,28 @@ def _brought_by(finding: dict[str, Any], path: str, survey: Mapping[str, Any]) -
     return found if len(found) <= _FEW else []
 
 
+_NAME = re.compile(r"\b[a-z_]\w*_\w+\b")  # of more than one word, so that it is one thing's
+_OF_CLASS = re.compile(r"\b[A-Z]\w*\.\w+")  # a method as the place of something
+_ON_SELF = re.compile(r"\bself\.([A-Za-z_]\w*)")
+
+
+def _brought(hunk: Mapping[str, Any]) -> str:
+    """The lines that a hunk brings."""
+    return "\n".join(re.findall(r"^\+.*", str(hunk.get("text")), re.MULTILINE))
+
+
 def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, str]:
     """The hunks of methods of the GPU side that what findings miss calls, directly or not: id -> method.
 
-    They are new, or change one that the NPU side has. Hunks of the methods with the findings that do not fit
-    name them, and nothing that fits does.
+    They are new, or change one that the NPU side has. Findings name them, and hunks of the methods with the
+    findings that bring what these name and do not fit.
     """
-    places = {(ask.path, ask.unit) for ask in asks if ask.stage == FINDING}
+    places: dict[tuple[str, str], set[str]] = {}
+    for ask in asks:
+        if ask.stage == FINDING:
+            said = _OF_CLASS.sub("", ask.what.removeprefix(ask.path))
+            named = set(_NAME.findall(said)) - {ask.unit.rpartition(".")[2]}
+            places.setdefault((ask.path, ask.unit), set()).update(named)
     hunks = survey.get("hunks", [])
     methods: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in hunks:
@@ -287,14 +302,22 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
         if takes and (one["path"], one["unit"]) not in places:
             methods.setdefault((one["path"], one["unit"].rpartition(".")[2]), []).append(one)
     found: dict[str, str] = {}
-    near = [one for one in hunks if one["tier"] >= _UNFIT and (one["path"], one["unit"]) in places]
-    while near:
-        one = near.pop()
-        brought = "\n".join(re.findall(r"^\+.*", str(one.get("text")), re.MULTILINE))
-        for word in set(re.findall(r"\bself\.([A-Za-z_]\w*)", brought)):
-            new = [method for method in methods.get((one["path"], word), []) if method["id"] not in found]
+    unfit = [one for one in hunks if one["tier"] >= _UNFIT]
+    near = [
+        one
+        for one in unfit
+        if places.get((one["path"], one["unit"]), set()) & set(_NAME.findall(_brought(one)))
+    ]
+    words = [(path, word) for (path, _), named in places.items() for word in named]
+    while near or words:
+        if near:
+            one = near.pop()
+            words += [(one["path"], word) for word in set(_ON_SELF.findall(_brought(one)))]
+        for path, word in words:
+            new = [method for method in methods.get((path, word), []) if method["id"] not in found]
             found |= {method["id"]: word for method in new}
             near += new
+        words = []
     return dict(sorted(found.items(), key=lambda one: one[1]))
 
 
