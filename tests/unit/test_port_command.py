@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lineage_kit import GPU_WORKER, NPU_WORKER, commit_at, git_at
 from merge_kit import upgrade
-from port_kit import ASCEND, GPU_AR_NEW, GPU_AR_OLD, NPU_AR, PortWorld, omni_files, write_tree
+from port_kit import ASCEND, GPU_AR_NEW, GPU_AR_OLD, GPU_BASE, NPU_AR, PortWorld, omni_files, write_tree
 
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.commands import port_inputs
@@ -59,6 +59,26 @@ def test_the_same_list_is_not_made_twice(world: PortWorld, monkeypatch: pytest.M
         edited.write_text(f"{edited.read_text()}\n# moved\n")
         world.port()
     assert len(looked) == 2
+
+
+@pytest.mark.parametrize(
+    ("talk", "listed"),
+    [
+        ("super().talk(batch)", False),
+        ("if batch:\n            super().talk(batch)", True),
+        ("self.said = batch", True),
+    ],
+)
+def test_what_the_npu_side_has_by_going_on_to_the_gpu_side_is_not_listed(
+    tmp_path: Path, talk: str, listed: bool
+) -> None:
+    new = f"{GPU_BASE}        self.heard = self.count(batch)\n"
+    files = omni_files(GPU_AR_OLD, gpu_base=new)
+    base = f"{NPU_WORKER}/npu_model_runner.py"
+    files[base] = (
+        f"{files[base].rstrip()}\n\n    def talk(self, batch):\n        {talk}\n        self.hold(batch)\n"
+    )
+    assert ("base.talk" in PortWorld(tmp_path, files=files).hunks()) is listed
 
 
 def test_what_only_follows_vllm_is_left_out(world: PortWorld) -> None:

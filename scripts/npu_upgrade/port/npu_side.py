@@ -18,7 +18,9 @@ from npu_upgrade.lineage.import_sources import Sources, UpstreamFile
 from npu_upgrade.port.driven import TELLING
 from npu_upgrade.port.hunks import TEXT, Hunk
 from npu_upgrade.port.sides import keys_of, statements
+from npu_upgrade.program.conditions import guards
 from npu_upgrade.program.program import ClassSymbol, Program
+from npu_upgrade.program.self_use import self_use
 from npu_upgrade.sources.tree import SourceTree, overlay
 from npu_upgrade.threeway.align import weight
 
@@ -126,6 +128,15 @@ class NpuSide:
                 own = "npu" if self.side.project.is_device(cls.file.path) else "gpu"
                 return own if self.side.is_own(cls) else "upstream"
         return ""
+
+    def goes_on_to_gpu(self, runner: Runner, method: str) -> bool:
+        """Whether a method of a runner always calls the GPU side's by ``super()``, and so has all of it."""
+        cls = self.cls(runner)
+        own, beyond = (cls.methods.get(method), cls.after(cls, method)) if cls else (None, None)
+        call = self_use(own.node).supers.get(method) if own else None
+        if own is None or call is None or beyond is None:
+            return False
+        return beyond.owner.file.path == runner.gpu_path and not guards(own.node, call)
 
     def reads_names(self, runner: Runner, unit: str) -> set[str]:
         """The names that a unit of a runner file can read: its own and the module's."""

@@ -76,6 +76,8 @@ def gather(npu: NpuSide, since: GpuSide, new: GpuSide, upstream: Upstream) -> li
         own = npu.modules[runner.kind].units
         for name, unit in new.modules[runner.kind].units.items():
             old = since.unit(runner.kind, name)
+            if name in own and npu.goes_on_to_gpu(runner, unit.name):
+                continue
             if name in own and old:
                 found += unit_hunks(runner, name, statements(old), statements(unit), upstream)
             elif name not in own and unit.owner == runner.class_name and _lacks(npu, runner, unit.name):
