@@ -302,22 +302,15 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
         if takes and (one["path"], one["unit"]) not in places:
             methods.setdefault((one["path"], one["unit"].rpartition(".")[2]), []).append(one)
     found: dict[str, str] = {}
-    unfit = [one for one in hunks if one["tier"] >= _UNFIT]
-    near = [
-        one
-        for one in unfit
-        if places.get((one["path"], one["unit"]), set()) & set(_NAME.findall(_brought(one)))
-    ]
-    words = [(path, word) for (path, _), named in places.items() for word in named]
-    while near or words:
-        if near:
-            one = near.pop()
-            words += [(one["path"], word) for word in set(_ON_SELF.findall(_brought(one)))]
-        for path, word in words:
-            new = [method for method in methods.get((path, word), []) if method["id"] not in found]
-            found |= {method["id"]: word for method in new}
-            near += new
-        words = []
+    unfit = [(one, places.get((one["path"], one["unit"]))) for one in hunks if one["tier"] >= _UNFIT]
+    near = [one for one, named in unfit if named and named.intersection(_NAME.findall(_brought(one)))]
+    todo = [(path, word) for (path, _), named in places.items() for word in named]
+    todo += [(one["path"], word) for one in near for word in _ON_SELF.findall(_brought(one))]
+    while todo:
+        place = todo.pop()
+        for method in methods.pop(place, []):
+            found[method["id"]] = place[1]
+            todo += ((place[0], word) for word in _ON_SELF.findall(_brought(method)))
     return dict(sorted(found.items(), key=lambda one: one[1]))
 
 

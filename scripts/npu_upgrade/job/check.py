@@ -316,7 +316,7 @@ def _ask_about_edits(
 
 
 def _as_the_audit_asked(job: Job, item: Mapping[str, Any], fresh: Sequence[Statement]) -> str:
-    """What the last audit found new of the names in what was written by hand; empty where it named none.
+    """What the last audit found new about a name in what was written by hand; empty where it is about none.
 
     The method's own name tells something where the method itself is new.
     """
@@ -325,7 +325,8 @@ def _as_the_audit_asked(job: Job, item: Mapping[str, Any], fresh: Sequence[State
     written -= set() if is_new else _words(edited_unit(item))
     findings = read_object(job.folder / "audit.json").get("findings", [])
     new = (one for one in findings if one.get("state") == "NEW")
-    asked = [one["what"] for one in new if written & _words(f"{one['subject']} {one['what']}")]
+    # a subject ends with the method that it is in
+    asked = [one["what"] for one in new if written & _words(one["subject"].partition(" in ")[0])]
     more = f"; and {len(asked) - 1} more of the same names" if asked[1:] else ""
     return f"the audit asked for it: {asked[0]}{more}" if asked else ""
 
