@@ -34,7 +34,7 @@ CALLED = {
     "Runner.warm_up": {"shared"},
     "Runner.elsewhere": {"shared"},
 }
-SECONDS = {"eager ar": 6.0, "eager pool": 5.0, "graph pool": 15.0, "graph talk": 12.0, "eager talk": 20.0}
+SECONDS = {"eager ar": 10.0, "eager pool": 9.0, "graph pool": 15.0, "graph talk": 12.0, "eager talk": 20.0}
 
 
 def choose(changed: set[str] | None, failed: tuple[str, ...] = (), upon: tuple[str, ...] = ()) -> Choice:
@@ -49,6 +49,17 @@ def test_the_core_is_enough_where_it_executes_the_change_and_what_else_does_is_p
     found = choose({"Runner.step"})
     assert names(found.needed) == ["eager ar", "serve server", "graph ar"]
     assert names(found.pending) == ["eager pool", "graph pool", "eager talk"]
+
+
+@pytest.mark.parametrize(("seconds", "changed"), [(7.0, {"Runner.step"}), (7.0, None), (9.0, {"Runner.step"})])
+def test_a_run_of_seconds_that_the_change_can_touch_is_not_left_for_later(seconds, changed):
+    quick = SECONDS | {"eager pool": seconds}
+    found = chosen_for(CORE, ALL, changed, EXECUTED, CALLED, quick, ())
+    assert ("eager pool" in names(found.needed), "eager pool" in names(found.pending)) == (
+        seconds < 8,
+        seconds > 8,
+    )
+    assert "eager pool" not in names(chosen_for(CORE, ALL, {"Runner.replay"}, EXECUTED, CALLED, quick, ()).needed)
 
 
 def test_what_is_about_an_unchanged_function_upon_a_changed_one_is_needed_with_graphs():

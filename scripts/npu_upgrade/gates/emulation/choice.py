@@ -23,13 +23,15 @@ LONG = "pipelines"
 _EAGER = "-eager"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
 _MOST = 120.0  # seconds of all needed runs, two at a time, that are filled up
+_QUICK = 8.0  # seconds of a run that is not worth leaving for later
 _SECONDS = {"eager": 6.0, "graph": 10.0, "serve": 50.0, "pipelines": 100.0}  # of a run that was never seen
 
 
 @dataclass(frozen=True)
 class Choice:
     """``needed``: the core, what failed last and, for each changed function, in each tier that executes it
-    and for each function that it is called from, directly or not, the cheapest run that executes both; and
+    and for each function that it is called from, directly or not, the cheapest run that executes both; of the
+    first tier all that the change can touch and that take a few seconds, for a function has branches; and
     what is about an unchanged function that calls what changed in its base. As long as there is time, the
     cheapest of what is about names that the change is the first to bring, and a pipeline where nothing else
     executes a function: the others of these are pending.
@@ -105,6 +107,8 @@ def chosen_for(
     needed += [run for run in everything if _name(run) in failed and run not in needed]
     alone = [run for run in everything if run[0] in _ALONE]
     needed += {run[1].name: run for run in alone if _is_about(run[1], upon) and run not in needed}.values()
+    eager = [run for run in everything if run[0] == _ALONE[0] and run not in needed]
+    needed += [run for run in eager if cost(run)[0] <= _QUICK and (changed is None or _name(run) in touched)]
     long = sorted((run for run in needed if run[0] == LONG and _name(run) not in failed), key=cost)
     needed = [run for run in needed if run not in long]
     about = [run for run in alone if _is_about(run[1], brought)]
