@@ -51,7 +51,9 @@ def test_the_core_is_enough_where_it_executes_the_change_and_what_else_does_is_p
     assert names(found.pending) == ["eager pool", "graph pool", "eager talk"]
 
 
-@pytest.mark.parametrize(("seconds", "changed"), [(7.0, {"Runner.step"}), (7.0, None), (9.0, {"Runner.step"})])
+@pytest.mark.parametrize(
+    ("seconds", "changed"), [(7.0, {"Runner.step"}), (7.0, None), (9.0, {"Runner.step"})]
+)
 def test_a_run_of_seconds_that_the_change_can_touch_is_not_left_for_later(seconds, changed):
     quick = SECONDS | {"eager pool": seconds}
     found = chosen_for(CORE, ALL, changed, EXECUTED, CALLED, quick, ())
@@ -59,7 +61,9 @@ def test_a_run_of_seconds_that_the_change_can_touch_is_not_left_for_later(second
         seconds < 8,
         seconds > 8,
     )
-    assert "eager pool" not in names(chosen_for(CORE, ALL, {"Runner.replay"}, EXECUTED, CALLED, quick, ()).needed)
+    assert "eager pool" not in names(
+        chosen_for(CORE, ALL, {"Runner.replay"}, EXECUTED, CALLED, quick, ()).needed
+    )
 
 
 def test_what_is_about_an_unchanged_function_upon_a_changed_one_is_needed_with_graphs():
