@@ -37,6 +37,7 @@ from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.job.port_ledger import Ledger
+from npu_upgrade.merge.gone import GONE
 from npu_upgrade.port.moved_on import moved_on
 from npu_upgrade.sources.tree import open_source
 
@@ -417,6 +418,19 @@ def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
     assert _by_hand(job, load_plan(job)) == [("OmniNPUModelRunner.load_two", "it takes two since 0.28")]
     upgrade("plan")
     assert not [one for one in asks(job, load_plan(job), job.records()) if one.id.startswith("edited-")]
+
+
+def test_a_reason_is_kept_of_a_method_in_which_nothing_is_of_ones_own_hand(world: World) -> None:
+    """What was written there the target or the GPU side has too: nobody asks about it."""
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    unit = "OmniNPUModelRunner.run"
+    answers = world.workspace / "answers.json"
+    for note in ("it goes on to vllm-ascend's own", "as vllm-ascend does"):
+        answers.write_text(json.dumps([{"id": unit, "answer": "accept", "note": note}]))
+        code, data, _ = upgrade("resolve", "--from", str(answers))
+        assert (code, f"the reason is kept for {unit}" in data["summary"]) == (0, True), data
+        job = open_job(world.omni)
+        assert _by_hand(job, load_plan(job)) == [(unit, note)]
 
 
 def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it() -> None:
@@ -1176,7 +1190,14 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
     assert not str((upgrade("next")[1].get("ask") or {}).get("id")).startswith("edited-")
 
 
-@pytest.mark.parametrize(("step", "why"), [("own_step", "the GPU side calls own_step"), ("own_way", "")])
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        ("own_step", "the GPU side calls own_step"),
+        ("gone_step", "OmniNPUModelRunner.run lacks gone_step"),
+        ("own_way", ""),
+    ],
+)
 def test_what_was_edited_as_the_audit_asked_has_that_for_its_reason(
     world: World, step: str, why: str
 ) -> None:
@@ -1186,10 +1207,20 @@ def test_what_was_edited_as_the_audit_asked_has_that_for_its_reason(
     other = found | {"subject": "last_seat in run", "what": "run tests no last_seat", "key": "2"}
     old = found | {"what": "own_way is old", "subject": "own_way", "state": "LAG"}
     (job.folder / "audit.json").write_text(json.dumps({"findings": [found, other, old]}))
+    plan = json.loads(plan_path(job).read_text())
+    gone = {
+        "id": "gone-1",
+        "kind": GONE,
+        "title": f"{BASE}: OmniNPUModelRunner.run lacks gone_step",
+        "path": BASE,
+    }
+    more = {"detail": "", "blocking": True, "state": "done", "note": "", "finding": ""}
+    plan["items"].append(gone | more)
+    plan_path(job).write_text(json.dumps(plan))
     edit = f"        self.{step}(logits)\n        state = self.finish"
     path.write_text(path.read_text().replace("        state = self.finish", edit))
     upgrade("plan")
-    told = [("OmniNPUModelRunner.run", f"the audit asked for it: {why}")] if why else []
+    told = [("OmniNPUModelRunner.run", f"a check asked for it: {why}")] if why else []
     assert _by_hand(job, load_plan(job)) == told
     assert bool(upgrade("next")[1].get("ask")) is not bool(why)
     kept = [one for one in job.journal.answers() if one.id.startswith("edited-")]

@@ -208,7 +208,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     What is waived or left comes first: a text changes the files, and their findings then wait for an audit.
     """
     named = {id_: given.note for id_, given in entries if _is_reason(id_, given)}
-    _check_methods(job, named)
+    places = _places_of(job, named)
     entries = [entry for entry in entries if entry[0] not in named]
     entries.sort(key=lambda entry: entry[1].answer not in ("waive", "leave"))
     taken: list[tuple[Ask, Answer]] = []
@@ -254,12 +254,16 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     states = _states(taken)
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
-    for one in load_plan(job).items:  # what has another reason already
-        unit = edited_unit(one) if one["kind"] == EDITED and one["state"] == "done" else ""
-        if unit in named:
-            answer.to_closed(job, Ask(ITEM, one["id"], one["title"], one["path"], unit), named[unit])
-            states[one["id"]], notes[one["id"]] = "done", named[unit]
+    edits = {edited_unit(one): one for one in load_plan(job).items if one["kind"] == EDITED}
+    for unit, note in named.items():
+        one = edits.get(unit)
+        if one is None:  # all that was written there another side has too
+            answer.to_closed(job, Ask(ITEM, unit, f"{unit}: was written by hand", places[unit], unit), note)
+        else:  # it is asked about, or has another reason already
+            answer.to_closed(job, Ask(ITEM, one["id"], one["title"], one["path"], unit), note)
+            states[one["id"]], notes[one["id"]] = "done", note
     said = f"{len(taken) - sum(closed.values())} answers"
+    said += f"; the reason is kept for {', '.join(named)}" if named else ""
     said += f"; not needed, an edit has closed it: {', '.join(closed)}" if closed else ""
     said += " (the note is kept as the reason)" if any(closed.values()) else ""
     said += (
@@ -283,15 +287,17 @@ def _is_reason(id_: str, given: Given) -> bool:
     return bool(re.fullmatch(r"\w+\.\w+", id_)) and given.answer == "accept" and bool(given.note.strip())
 
 
-def _check_methods(job: Job, named: Collection[str]) -> None:
-    """Refuse the reason of a method that is in none of the job's files."""
-    there = {unit for path in load_plan(job).files for unit in units_at(job.root, path)} if named else set()
+def _places_of(job: Job, named: Collection[str]) -> dict[str, str]:
+    """The file of each method that a reason is given for; refuses one that is in none of the job's."""
+    paths = load_plan(job).files if named else ()
+    there = {unit: path for path in paths for unit in units_at(job.root, path)}
     if wrong := next((name for name in named if name not in there), ""):
         raise BadInput(
             f"no method {wrong} in the files of the job",
             expected="a method as Class.method, or the id of a question",
             try_="upgrade.py resolve --list names what is open",
         )
+    return there
 
 
 def _reasons(taken: list[tuple[Ask, Answer]]) -> list[tuple[str, str]]:

@@ -245,6 +245,10 @@ def _by_hand(job: Job, plan: Plan) -> list[tuple[str, str]]:
     told = [one for one in plan.items if one["kind"] == EDITED and one["state"] == "done"]
     by_hand = hunks + [(edited_unit(one), str(one["note"])) for one in told]
     named = {unit for unit, _ in by_hand}
+    # of methods in which nothing is of one's own hand alone
+    given = {e.id: e.note for e in job.journal.answers() if e.id == e.unit and e.id not in named}
+    by_hand += given.items()
+    named |= given.keys()
     return by_hand + [(unit, "after the GPU side") for unit in plan.after_gpu if unit not in named]
 
 

@@ -309,14 +309,17 @@ def _ask_about_edits(
         if reasons:
             note = _reason(unit, reasons, sources)
         else:
-            note = _as_the_audit_asked(job, one, own[one["path"], unit])
+            note = _as_a_check_asked(job, plan, one, own[one["path"], unit])
         one |= {"state": "done", "note": note} if note else {}
     plan["items"] += new_items
     return [one for one in new_items if one["state"] == "done"]
 
 
-def _as_the_audit_asked(job: Job, item: Mapping[str, Any], fresh: Sequence[Statement]) -> str:
-    """What the last audit found new about a name in what was written by hand; empty where it is about none.
+def _as_a_check_asked(
+    job: Job, plan: Mapping[str, Any], item: Mapping[str, Any], fresh: Sequence[Statement]
+) -> str:
+    """What the last audit found new, or the merge found gone, about a name in what was written by hand; empty
+    where neither is about one.
 
     The method's own name tells something where the method itself is new.
     """
@@ -327,8 +330,12 @@ def _as_the_audit_asked(job: Job, item: Mapping[str, Any], fresh: Sequence[State
     new = (one for one in findings if one.get("state") == "NEW")
     # a subject ends with the method that it is in
     asked = [one["what"] for one in new if written & _words(one["subject"].partition(" in ")[0])]
+    gone = (
+        str(one["title"]).removeprefix(f"{one['path']}: ") for one in plan["items"] if one["kind"] == GONE
+    )
+    asked += [title for title in gone if (written - _words(edited_unit(item))) & _words(title)]
     more = f"; and {len(asked) - 1} more of the same names" if asked[1:] else ""
-    return f"the audit asked for it: {asked[0]}{more}" if asked else ""
+    return f"a check asked for it: {asked[0]}{more}" if asked else ""
 
 
 def _words(text: str) -> set[str]:
