@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,10 @@ def test_a_local_that_came_to_be_read_before_it_is_set(
     assert seen(World(world.triple), "undefined-names") == []
 
 
-def test_what_a_function_of_the_same_name_reads_too_early_elsewhere_is_its_own_way(tmp_path: Path) -> None:
-    files = {PATH: LIFT.format("height"), "vllm_omni/worker/cranes.py": LIFT.format("height")}
-    world = World(make_world(tmp_path / "new", files).triple, make_world(tmp_path / "old", {}))
-    assert seen(world, "undefined-names") == []
+def test_what_the_gpu_sides_method_reads_too_early_is_its_own_way(tmp_path: Path) -> None:
+    method = textwrap.indent(LIFT.format("height").replace("(load)", "(self, load)"), "    ")
+    own, gpu = (f"class {name}Crane:\n{method}" for name in ("NPU", "GPU"))
+    for files, told in (({}, ["height"]), ({"vllm_omni/worker/gpu_cranes.py": gpu}, [])):
+        new = make_world(tmp_path / f"new{len(files)}", files | {PATH.replace("cranes", "npu_cranes"): own})
+        world = World(new.triple, make_world(tmp_path / f"old{len(files)}", files))
+        assert [subject for _, _, subject in seen(world, "undefined-names")] == told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from itertools import chain
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import device_files, functions_of
@@ -14,9 +13,8 @@ from npu_upgrade.code.names import ALWAYS_DEFINED, names_of
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.code.walk import walk
-from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
-from npu_upgrade.program.scope import Scope
+from npu_upgrade.program.scope import Scope, scope_of
 
 ABOUT = "names that a file reads and nothing in it binds, and locals that came to be read before they are set"
 
@@ -34,7 +32,7 @@ def check(world: World) -> Iterator[Finding]:
 def _too_early(world: World, before: World) -> Iterator[Finding]:
     """Locals that a path through a function reads before it binds them, where no path did in the old pair.
 
-    What a function of the same name does elsewhere, from which it may be copied, is guarded in ways that no
+    What the GPU side's method does, or upstream's, from which it may be copied, is guarded in ways that no
     path shows.
     """
     for file in world.files:
@@ -57,11 +55,12 @@ def _unbound(scope: Scope) -> frozenset[str]:
 
 
 def _unbound_elsewhere(scope: Scope, world: World) -> frozenset[str]:
-    last = scope.name.rpartition(".")[2]
-    holding = (files_with(world.program, package, f"def {last}(") for package in world.program.trees)
-    files = (world.program.file(path) for path, _ in chain(*holding) if path != scope.file.path)
-    others = (one for file in files if file for one in functions_of(file))
-    return frozenset[str]().union(*(_unbound(one) for one in others if one.name.rpartition(".")[2] == last))
+    """The same of what the function overrides, and of the GPU side's."""
+    cls, last = scope.owner, scope.name.rpartition(".")[2]
+    mirror = world.side.mirror(cls) if cls else None
+    owners = [*(cls.mro[1:] if cls else ()), *(mirror.mro if mirror else ())]
+    models = (owner.methods[last] for owner in owners if last in owner.methods)
+    return frozenset[str]().union(*(_unbound(scope_of(one.owner, one)) for one in models))
 
 
 def _early(scope: Scope, name: str) -> Finding:

@@ -96,10 +96,13 @@ def _parameters(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
 
 
 def _added(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
-    """Parameters that no other method of the name has, and that this one takes for nothing."""
+    """Parameters that no other method of the name has, which one takes for nothing in another's place."""
     if not models or any(model.node.args.kwarg for model in models) or is_stub(method.node):
         return
     known = {arg.arg for model in models for arg in named_of(model.node.args)}
+    own = {arg.arg for arg in named_of(method.node.args)}
+    if all(own.issuperset(map(_name, named_of(model.node.args))) for model in models):
+        return  # one more that is given by nobody does no harm
     for arg in named_of(method.node.args)[1:]:
         if arg.arg not in known | names_read(method.node) and not arg.arg.startswith("_"):
             what = f"{method.qualname} takes {arg.arg} for nothing; {models[0].qualname} does not take it"
