@@ -227,6 +227,9 @@ def test_a_copy_that_does_nothing_with_a_parameter(tmp_path: Path, ours: str, to
     added = ascend.replace("rows, keep)", "rows, keep, mask)")
     found = seen(make_world(tmp_path / "added", files | {ASCEND: added}, omni=False), "unused")
     assert [one for one in found if "mask" in one[2]] == [("parameter", "NPUModelRunner", "mask in step")]
+    optional = ascend.replace("rows, keep)", "rows, keep, mask=None, *, quiet=False)")
+    found = seen(make_world(tmp_path / "optional", files | {ASCEND: optional}, omni=False), "unused")
+    assert [one for one in found if "keep" not in one[2]] == []
     rewrite = (
         base + "class NPUModelRunner(GPUModelRunner):\n    def step(self, rows, keep):\n        return rows\n"
     )

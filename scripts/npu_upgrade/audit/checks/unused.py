@@ -13,7 +13,7 @@ from npu_upgrade.audit.parity.counterparts import share_within
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import module_of
 from npu_upgrade.code.names import Import
-from npu_upgrade.code.signatures import Function, named_of
+from npu_upgrade.code.signatures import Function, defaults_of, named_of
 from npu_upgrade.code.walk import names_read, walk
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import importers
@@ -96,13 +96,12 @@ def _parameters(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
 
 
 def _added(method: Method, models: Sequence[Method]) -> Iterator[Finding]:
-    """Parameters that no other method of the name has, which one takes for nothing in another's place."""
+    """Parameters that no other method of the name has, and that this one asks for and takes for nothing."""
     if not models or any(model.node.args.kwarg for model in models) or is_stub(method.node):
         return
     known = {arg.arg for model in models for arg in named_of(model.node.args)}
-    own = {arg.arg for arg in named_of(method.node.args)}
-    if all(own.issuperset(map(_name, named_of(model.node.args))) for model in models):
-        return  # one more that is given by nobody does no harm
+    # one more that need not be given does no harm
+    known |= {arg.arg for arg, default in defaults_of(method.node.args) if default is not None}
     for arg in named_of(method.node.args)[1:]:
         if arg.arg not in known | names_read(method.node) and not arg.arg.startswith("_"):
             what = f"{method.qualname} takes {arg.arg} for nothing; {models[0].qualname} does not take it"
