@@ -30,6 +30,13 @@ def overriding(cls: ClassSymbol) -> Iterator[tuple[Method, list[Method]]]:
                 yield method, [owner.methods[name] for owner in nearest]
 
 
+def models_of(cls: ClassSymbol, name: str, world: World) -> list[Method]:
+    """What a method of a class stands for: all that it overrides, and the GPU side's."""
+    mirror = world.side.mirror(cls)
+    owners = [*cls.mro[1:], *(mirror.mro if mirror else ())]
+    return [owner.methods[name] for owner in owners if name in owner.methods]
+
+
 def is_stub(node: Function) -> bool:
     """Whether a method only says that subclasses have it."""
     done = [stmt for stmt in node.body if not _is_text(stmt)]

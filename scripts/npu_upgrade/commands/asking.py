@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from npu_upgrade.audit import triples
+from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import leading_on
 from npu_upgrade.commands.next_text import MORE, as_asked, notes_of, options
 from npu_upgrade.ground import locks
@@ -16,7 +18,7 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
-from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, Ask, methods_behind, port_survey
+from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, PORT, Ask, methods_behind, port_survey
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
@@ -99,9 +101,10 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
     conflicts = [one.conflict for one in asks if one.conflict]
     sides = [text for one in conflicts for text in one.texts[1:]]
     places = [(one.path, one.method, one.texts) for one in conflicts]
+    ports = omni and target and any(stage.name == PORT and stage.open for stage in walk.stages)
     found = {
         "nowhere_any_more": nowhere(str(target["spec"]), walk.root, sides) if sides and target else [],
-        "gpu_side": moved_on(str(omni["spec"]), places, partial(_ran_as, inputs)) if omni and target else [],
+        "gpu_side": moved_on(str(omni["spec"]), places, partial(_ran_as, inputs)) if ports else [],
         "flags_there": [f"{one.id}: {cut(one.what, _FLAG)}" for one in flags[:_FLAGS]],
         "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
     }
@@ -110,11 +113,14 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
 
 def _ran_as(inputs: Mapping[str, Mapping[str, Any]]) -> SourceTree | None:
     """The tree of the old pair, None where it cannot be told."""
-    from npu_upgrade.audit.triples import old_triple, open_project, open_triple  # dear to import
-
-    omni = open_project(str(inputs["omni"]["spec"]), "vllm-omni")
-    old = old_triple(open_triple(omni, str(inputs["ascend"]["spec"]), None))
+    old = triples.old_triple(_triple(inputs))
     return old.omni if old else None
+
+
+def _triple(inputs: Mapping[str, Mapping[str, Any]]) -> Triple:
+    """The downstream of a job as it was before the merge, its target, and the vllm of that."""
+    omni = triples.open_project(str(inputs["omni"]["spec"]), "vllm-omni")
+    return triples.open_triple(omni, str(inputs["ascend"]["spec"]), None)
 
 
 def _may_edit(ask: Ask) -> bool:
@@ -151,7 +157,6 @@ def preparing(walk: Walk) -> Command | None:
     run = next((stage for stage in walk.stages if stage.name == "emulate"), None)
     if run is None or run.state is not State.TODO or not walk.facts.get("repo") or inputs.get("whole"):
         return None
-    from npu_upgrade.audit.triples import open_project, open_triple  # dear to import, as above
     from npu_upgrade.environments.store import is_ready
     from npu_upgrade.gates.emulation.environment import check_machine, environment_spec
     from npu_upgrade.sources.tree import open_source
@@ -161,7 +166,7 @@ def preparing(walk: Walk) -> Command | None:
         if not open_source(ascend).exists("requirements.txt"):
             return None  # it says of no torch what it needs
         check_machine()
-        triple = open_triple(open_project(omni, "vllm-omni"), ascend, None)
+        triple = _triple(inputs)
         spec = environment_spec(triple.omni, triple.ascend, triple.vllm)
         if is_ready(spec):
             return None

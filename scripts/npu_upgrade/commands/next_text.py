@@ -158,12 +158,12 @@ def _texts(ask: Ask) -> dict[str, str]:
             texts = {f"{role} against base": text for role, text in diffs.items()}
     if ask.stage != CONFLICT:
         texts = {role: _RULE.sub("---", textwrap.dedent(text)).strip("\n") for role, text in texts.items()}
-    most = {role: _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE for role in texts}
     if ask.stage == CONFLICT:  # a side without lines is one that took them out
         texts = {role: (text.strip("\n") and text) or "(nothing)" for role, text in texts.items()}
         return {role: _cut(text, _IN_CONFLICT, _IN_CONFLICT * 2 // 3) for role, text in texts.items()}
     if ask.is_run:
         return {role: _cut(text, _OF_A_RUN, _OF_A_RUN * 3 // 4) for role, text in texts.items() if text}
+    most = {role: _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE for role in texts}
     return {role: _cut(text, most[role]) for role, text in texts.items() if text}
 
 

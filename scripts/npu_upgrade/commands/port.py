@@ -94,7 +94,7 @@ def _run(args: argparse.Namespace) -> Result:
     ledger = Ledger(
         args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
     )
-    if not asking and (listed := kept(_kept_as(args, ledger, args.since, args.before), _Listed)):
+    if not asking and (listed := _listed_before(args, ledger)):
         return _keep_for_job(args, listed.result(args))
     inputs = port_inputs.read(args)
     if inputs.since is None:
@@ -120,13 +120,14 @@ def _run(args: argparse.Namespace) -> Result:
     result = _result(args, inputs, found, items, ledger, done, place, asked)
     if not asking:
         since = result.data["since"]
-        listed = _Listed(result.verdict.value, result.summary, result.data, result.text)
+        named = result.data | {"since": since | {"inferred": False, "steps": []}}
+        listed = _Listed(result.verdict.value, result.summary, named, result.text)
         keep(_kept_as(args, ledger, since["spec"], since["before"]), listed)
     return _keep_for_job(args, result, place)
 
 
 class _Listed(msgspec.Struct):
-    """A list as it was told, of the same trees and the same decisions."""
+    """A list of the same trees and the same decisions, as it is told where its release is named."""
 
     verdict: str
     summary: str
@@ -140,10 +141,16 @@ class _Listed(msgspec.Struct):
         )
 
 
+def _listed_before(args: argparse.Namespace, ledger: Ledger) -> _Listed | None:
+    """The list that begins with the named release; where none is named it has to be inferred first."""
+    if args.since == "auto":
+        return None
+    return kept(_kept_as(args, ledger, args.since, args.before), _Listed)
+
+
 def _kept_as(args: argparse.Namespace, ledger: Ledger, since: str, before: str | None) -> Path:
     """Where the list is kept that begins with a release, by all that it depends on."""
-    specs = [args.omni, args.gpu or args.omni, args.ascend, *filter(None, (args.vllm, before))]
-    specs += [since] if since != "auto" else []
+    specs = [args.omni, args.gpu or args.omni, args.ascend, since, *filter(None, (args.vllm, before))]
     content = [content_of(open_source(spec)) for spec in specs]
     rooms = ("port", "commands", "audit", "lineage", "merge", "threeway", "program", "code", "sources")
     decided = ledger.path.read_text("utf-8") if ledger.path.exists() else ""

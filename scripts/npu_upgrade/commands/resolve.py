@@ -254,14 +254,13 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     states = _states(taken)
     data["written"] = any(entry.after for _, entry in taken)
     notes = {ask.id: entry.note for ask, entry in taken}
+    # where all that was written another side has too, nothing asks about it
+    unasked = {unit: {"id": unit, "title": f"{unit}: was written by hand"} for unit in named}
     edits = {edited_unit(one): one for one in load_plan(job).items if one["kind"] == EDITED}
-    for unit, note in named.items():
-        one = edits.get(unit)
-        if one is None:  # all that was written there another side has too
-            answer.to_closed(job, Ask(ITEM, unit, f"{unit}: was written by hand", places[unit], unit), note)
-        else:  # it is asked about, or has another reason already
-            answer.to_closed(job, Ask(ITEM, one["id"], one["title"], one["path"], unit), note)
-            states[one["id"]], notes[one["id"]] = "done", note
+    given = [(unasked | edits)[unit] | {"path": places[unit], "note": note} for unit, note in named.items()]
+    answer.keep_reasons(job, given)
+    states |= {one["id"]: "done" for one in given}
+    notes |= {one["id"]: one["note"] for one in given}
     said = f"{len(taken) - sum(closed.values())} answers"
     said += f"; the reason is kept for {', '.join(named)}" if named else ""
     said += f"; not needed, an edit has closed it: {', '.join(closed)}" if closed else ""

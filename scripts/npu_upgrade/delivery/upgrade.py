@@ -280,8 +280,9 @@ def _not_ported(job: Job, after_gpu: Collection[str]) -> Section:
     """
     decided = {entry.id for entry in job.journal.answers() if entry.how in ("by-hand", "waive")}
     left = [hunk for hunk in port_survey(job.folder).get("hunks", []) if hunk["id"] not in decided]
-    groups = Counter(str(hunk.get("group") or hunk["unit"]) for hunk in left)
-    own = {str(hunk.get("group") or hunk["unit"]) for hunk in left if hunk["unit"] in after_gpu}
+    feature = {hunk["id"]: str(hunk.get("group") or hunk["unit"]) for hunk in left}
+    groups = Counter(feature.values())
+    own = {feature[hunk["id"]] for hunk in left if hunk["unit"] in after_gpu}
     form = " not in the GPU side's form (written by hand, see above)"
     found = counted(
         "Not ported from the GPU side",

@@ -273,12 +273,17 @@ def _brought_by(finding: dict[str, Any], path: str, survey: Mapping[str, Any]) -
     return found if len(found) <= _FEW else []
 
 
-_NAME = re.compile(r"\b[a-z_]\w*_\w+\b")  # of more than one word, so that it is one thing's
+_NAME = re.compile(r"\b_?[a-z0-9]+(?:_[a-z0-9]+)+\b")
 _OF_CLASS = re.compile(r"\b[A-Z]\w*\.\w+")  # a method as the place of something
 _ON_SELF = re.compile(r"\bself\.([A-Za-z_]\w*)")
 
 
-def _brought(hunk: Mapping[str, Any]) -> str:
+def names_in(text: str) -> set[str]:
+    """The names in a text that have more than one word, so that each is one thing's."""
+    return set(_NAME.findall(text))
+
+
+def _added(hunk: Mapping[str, Any]) -> str:
     """The lines that a hunk brings."""
     return "\n".join(re.findall(r"^\+.*", str(hunk.get("text")), re.MULTILINE))
 
@@ -292,9 +297,8 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
     places: dict[tuple[str, str], set[str]] = {}
     for ask in asks:
         if ask.stage == FINDING:
-            said = _OF_CLASS.sub("", ask.what.removeprefix(ask.path))
-            named = set(_NAME.findall(said)) - {ask.unit.rpartition(".")[2]}
-            places.setdefault((ask.path, ask.unit), set()).update(named)
+            named = names_in(_OF_CLASS.sub("", ask.what.removeprefix(ask.path)))
+            places.setdefault((ask.path, ask.unit), set()).update(named - {ask.unit.rpartition(".")[2]})
     hunks = survey.get("hunks", [])
     methods: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in hunks:
@@ -303,14 +307,14 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
             methods.setdefault((one["path"], one["unit"].rpartition(".")[2]), []).append(one)
     found: dict[str, str] = {}
     unfit = [(one, places.get((one["path"], one["unit"]))) for one in hunks if one["tier"] >= _UNFIT]
-    near = [one for one, named in unfit if named and named.intersection(_NAME.findall(_brought(one)))]
+    near = [one for one, named in unfit if named and named & names_in(_added(one))]
     todo = [(path, word) for (path, _), named in places.items() for word in named]
-    todo += [(one["path"], word) for one in near for word in _ON_SELF.findall(_brought(one))]
+    todo += [(one["path"], word) for one in near for word in _ON_SELF.findall(_added(one))]
     while todo:
         place = todo.pop()
         for method in methods.pop(place, []):
             found[method["id"]] = place[1]
-            todo += ((place[0], word) for word in _ON_SELF.findall(_brought(method)))
+            todo += ((place[0], word) for word in _ON_SELF.findall(_added(method)))
     return dict(sorted(found.items(), key=lambda one: one[1]))
 
 

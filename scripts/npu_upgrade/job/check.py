@@ -26,7 +26,7 @@ from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.answer_checks import unkept
-from npu_upgrade.job.ask import port_survey
+from npu_upgrade.job.ask import names_in, port_survey
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
@@ -324,23 +324,18 @@ def _as_a_check_asked(
     The method's own name tells something where the method itself is new.
     """
     is_new = any(one.key.startswith(("def ", "async def ")) for one in fresh)
-    written = set().union(*(_words(one.key) for one in fresh))
-    written -= set() if is_new else _words(edited_unit(item))
+    own = names_in(edited_unit(item))
+    written = set[str]().union(*(names_in(one.key) for one in fresh)) - (set() if is_new else own)
     findings = read_object(job.folder / "audit.json").get("findings", [])
     new = (one for one in findings if one.get("state") == "NEW")
     # a subject ends with the method that it is in
-    asked = [one["what"] for one in new if written & _words(one["subject"].partition(" in ")[0])]
+    asked = [one["what"] for one in new if written & names_in(one["subject"].partition(" in ")[0])]
     gone = (
         str(one["title"]).removeprefix(f"{one['path']}: ") for one in plan["items"] if one["kind"] == GONE
     )
-    asked += [title for title in gone if (written - _words(edited_unit(item))) & _words(title)]
+    asked += [title for title in gone if (written - own) & names_in(title)]
     more = f"; and {len(asked) - 1} more of the same names" if asked[1:] else ""
     return f"a check asked for it: {asked[0]}{more}" if asked else ""
-
-
-def _words(text: str) -> set[str]:
-    """The names in a text that are long enough to be one thing's."""
-    return set(_TELLING_NAME.findall(text))
 
 
 def _tells(statement: Statement) -> bool:
@@ -371,7 +366,6 @@ def _statements(text: str) -> list[Statement]:
 
 
 _TELLING = 30  # characters
-_TELLING_NAME = re.compile(r"\b_?[a-z0-9]+(?:_[a-z0-9]+)+\b")
 _PLAIN = ("import ", "from ", '"', "'")
 """An import of several names is another statement with each set of them; a docstring does nothing."""
 

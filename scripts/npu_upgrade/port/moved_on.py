@@ -71,8 +71,8 @@ def _told(
     return (
         f"{method}: ours is what the GPU side did in the old pair: {runner.gpu_class}.{name} "
         f"({runner.gpu_path}:{unit.start + 1}-{unit.end}) has {kept} of the {len(own)} statements of ours"
-        f"{instead}. It is rewritten after the merge, when port has brought what it calls and the audit asks "
-        "for it: answer ours now, and write it once, then"
+        f"{instead}. It is rewritten after the merge, when the audit asks for it and port brings what it "
+        "calls: answer ours now, and write it once, then"
     )
 
 

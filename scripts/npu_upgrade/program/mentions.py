@@ -59,9 +59,11 @@ class Mentions:
         return any(made.search(mention.text) for mention in self.of(name))
 
     def is_asked_in_vain(self, condition: str) -> bool:
-        """Whether ``condition`` is ``hasattr(x, 'name')`` of a name that nothing defines: it is never so."""
+        """Whether ``condition`` is ``hasattr(x, 'name')`` of a name that nothing defines or sets."""
         asked = _ASKED.fullmatch(condition)
-        return asked is not None and not self.is_defined(asked[1])
+        if asked is None or self.is_defined(asked[1]):
+            return False
+        return not any("setattr(" in mention.text for mention in self.of(asked[1]))
 
     def is_set_on(self, name: str, cls: ClassSymbol, called: str = "") -> bool:
         """Whether something assigns the attribute on what may be an object of ``cls``.

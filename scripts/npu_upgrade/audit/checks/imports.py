@@ -325,16 +325,10 @@ class FileImports:
 def _traces(old: Program, new: Program, module: str, name: str) -> str:
     """Where to look for what replaced a name: who used it before, and the files of its kind that are new."""
     package, last = module.partition(".")[0], module.rpartition(".")[2]
-    uses = [
-        f"{mention.path}:{mention.line}"
-        for mention in Mentions(old).of(name)
-        if mention.path.startswith(f"{package}/") and old.module(module) is not old.file(mention.path)
-    ]
-    came = [
-        path
-        for path in sorted({*new.paths(package)} - {*old.paths(package)})
-        if last in path.rpartition("/")[2]
-    ]
+    home, before = old.module(module), old.paths(package)
+    elsewhere = {*before} - ({home.path} if home else set())
+    uses = [f"{one.path}:{one.line}" for one in Mentions(old).of(name) if one.path in elsewhere]
+    came = [path for path in sorted({*new.paths(package)} - {*before}) if last in path.rpartition("/")[2]]
     said = [f"the old {distribution(package)} used it in {shortened(uses[::-1], _TRACES)}"] if uses else []
     said += [f"new there: {shortened(came, _TRACES)}"] if came else []
     return "".join(f"; {one}" for one in said)

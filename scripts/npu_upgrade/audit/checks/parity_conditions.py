@@ -50,20 +50,20 @@ def check(world: World) -> Iterator[Finding]:
 
 
 def _of_methods(world: World) -> Iterator[Finding]:
-    told = told_lacking(world)
+    told, mentions = told_lacking(world), Mentions(world.program)
     for both in both_sides(world):
         if both.goes_on or not (world.of_omni or both.is_copied):
             continue
-        side = _Sides(both, told, world)
+        side = _Sides(both, told, world, mentions)
         yield from side.findings()
 
 
 class _Sides:
     """One GPU method and its NPU counterpart."""
 
-    def __init__(self, both: Both, told: dict[int, set[str]], world: World) -> None:
+    def __init__(self, both: Both, told: dict[int, set[str]], world: World, mentions: Mentions) -> None:
         of_omni = world.of_omni
-        self.both, self.of_omni, self.mentions = both, of_omni, Mentions(world.program)
+        self.both, self.of_omni, self.mentions = both, of_omni, mentions
         self.told = told.get(id(both.gpu.node), set())
         self.above = upstream_of(both.pair.gpu_side, both.gpu.name) if of_omni else None
         # What vllm had before and says otherwise now is no news of either side.

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import device_files, functions_of
+from npu_upgrade.audit.overrides import device_files, functions_of, models_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.flow import may_be_unbound
 from npu_upgrade.code.names import ALWAYS_DEFINED, names_of
@@ -55,11 +55,9 @@ def _unbound(scope: Scope) -> frozenset[str]:
 
 
 def _unbound_elsewhere(scope: Scope, world: World) -> frozenset[str]:
-    """The same of what the function overrides, and of the GPU side's."""
-    cls, last = scope.owner, scope.name.rpartition(".")[2]
-    mirror = world.side.mirror(cls) if cls else None
-    owners = [*(cls.mro[1:] if cls else ()), *(mirror.mro if mirror else ())]
-    models = (owner.methods[last] for owner in owners if last in owner.methods)
+    """The same of what the function stands for, where it is a method."""
+    last = scope.name.rpartition(".")[2]
+    models = models_of(scope.owner, last, world) if scope.owner else ()
     return frozenset[str]().union(*(_unbound(scope_of(one.owner, one)) for one in models))
 
 

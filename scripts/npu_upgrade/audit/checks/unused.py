@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import functions_of, is_stub, overriding
+from npu_upgrade.audit.overrides import functions_of, is_stub, models_of, overriding
 from npu_upgrade.audit.parity.counterparts import share_within
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.definitions import module_of
@@ -32,7 +32,10 @@ def check(world: World) -> Iterator[Finding]:
             yield from _locals(scope)
         for cls in file.classes.values():
             for method, _ in overriding(cls):
-                models = _models(cls, method.name, world)
+                # less the NPU side's own
+                models = [
+                    one for one in models_of(cls, method.name, world) if one.owner.file not in world.files
+                ]
                 yield from _parameters(method, models)
                 yield from _added(method, models)
         yield from _imports(file, world)
@@ -67,13 +70,6 @@ def _locals(scope: Scope) -> Iterator[Finding]:
         if target.id not in read and "locals()" not in ast.unparse(node):
             what = f"{scope.name} computes {target.id}, and nothing reads it"
             yield _finding("local", scope.file, target.lineno, scope.name, target.id, what)
-
-
-def _models(cls: ClassSymbol, name: str, world: World) -> list[Method]:
-    """What a method stands for: all that it overrides, and the GPU side's, less the NPU side's own."""
-    mirror = world.side.mirror(cls)
-    owners = [owner for owner in [*cls.mro[1:], *(mirror.mro if mirror else ())] if name in owner.methods]
-    return [owner.methods[name] for owner in owners if owner.file not in world.files]
 
 
 def _parameters(method: Method, models: Sequence[Method]) -> Iterator[Finding]:

@@ -90,6 +90,9 @@ def chosen_for(
         if runs and not any(run in needed for run in runs):
             needed.append(min(runs, key=cost))
 
+    def may_touch(run: tuple[str, Any]) -> bool:
+        return changed is None or _name(run) in touched
+
     needed = list(core)
     twins = {run for run in failed if run.endswith(_EAGER) and run.removesuffix(_EAGER) in failed}
     failed = set(failed) - twins
@@ -108,7 +111,7 @@ def chosen_for(
     alone = [run for run in everything if run[0] in _ALONE]
     needed += {run[1].name: run for run in alone if _is_about(run[1], upon) and run not in needed}.values()
     eager = [run for run in everything if run[0] == _ALONE[0] and run not in needed]
-    needed += [run for run in eager if cost(run)[0] <= _QUICK and (changed is None or _name(run) in touched)]
+    needed += [run for run in eager if cost(run)[0] <= _QUICK and may_touch(run)]
     long = sorted((run for run in needed if run[0] == LONG and _name(run) not in failed), key=cost)
     needed = [run for run in needed if run not in long]
     about = [run for run in alone if _is_about(run[1], brought)]
@@ -118,7 +121,7 @@ def chosen_for(
         if sum(cost(one)[0] for one in (*needed, run)) <= _MOST:
             needed.append(run)
     others = [run for run in everything if run not in needed]
-    pending = [run for run in others if changed is None or _name(run) in touched]
+    pending = [run for run in others if may_touch(run)]
     return Choice(
         _two_lanes(sorted(needed, key=lambda run: (_name(run) not in failed, *cost(run))), cost),
         sorted(pending, key=cost),
