@@ -389,6 +389,26 @@ def test_a_finding_of_files_that_were_edited_since_can_still_be_answered(
     assert next(one["state"] for one in data["findings"] if one["key"] == id_) == "WAIVED"
 
 
+@pytest.mark.parametrize("word", ["accept", "waive"])
+def test_a_finding_that_an_edit_closed_and_an_audit_has_not_any_more_costs_the_other_answers_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
+    path, before = world.omni / BASE, open_job(world.omni).records()[-1]
+    own = "    def load_two(self):\n        return self.load_quietly_now(1, 2)\n"
+    path.write_text(text_of(world).replace("self.load(1, 2, 3)", "self.load_two()") + "\n" + own)
+    left = {one["key"] for one in audit(world)[1]["findings"] if one["state"] == "NEW"}
+    id_ = next(key for key in before.data["failing"] if key not in left)
+    answers = world.workspace / "answers.json"
+    given = {"id": id_, "answer": word, "note": "it takes two since 0.28"}
+    answers.write_text(json.dumps([given]))
+    code, data, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, data["closed_by_edits"]) == (0, [id_]), data
+    assert ("OmniNPUModelRunner.load_two" in data["summary"]) == (word == "accept")
+    answers.write_text(json.dumps([given | {"id": "parity-hooks-0000000000"}]))
+    assert upgrade("resolve", "--from", str(answers))[0] == 2, "no audit found that"
+
+
 def test_the_reason_of_a_correction_is_the_reason_of_what_was_written_for_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

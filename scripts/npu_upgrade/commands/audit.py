@@ -39,6 +39,7 @@ from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.answer import WAIVERS as JOB_WAIVERS
+from npu_upgrade.job.ask import unit_of_finding
 from npu_upgrade.job.stops import PAIR
 from npu_upgrade.sources.tree import open_source
 
@@ -129,6 +130,9 @@ def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool
     new = [one.finding for one in judged if one.state == NEW]
     counted |= {"failing": [one.key for one in new][:MOST_KEYS]}
     counted |= {"failing_in": sorted({one.here.path for one in new})}
+    places = [(one.key, one.here.path, one.here.line, one.owner) for one in new[:MOST_KEYS]]
+    root = asked.job.job.root
+    counted |= {"failing_units": {key: unit_of_finding(root, *place) for key, *place in places}}
     waived = [one for one in judged if one.state == WAIVED][:MOST_KEYS]
     counted["waived"] = [{"key": one.finding.key, "reason": cut(one.reason, _REASON)} for one in waived]
     findings = {"findings": as_data(judged)}

@@ -225,7 +225,8 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
                 dropped.append(id_)  # an answer before it closed it too, or changed its file
                 continue
             if id_ not in asked and (before := closed_by_edit(job, load_plan(job), id_)):
-                closed[id_] = bool(given.note.strip())
+                # a waiver is no reason for what was written
+                closed[id_] = bool(given.note.strip()) and given.answer != "waive"
                 if closed[id_]:
                     taken.append((before, answer.to_closed(job, before, given.note)))
                 continue

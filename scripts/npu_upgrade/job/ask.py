@@ -230,7 +230,7 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str, survey: Mapping[s
     root = job.root
     here, there = finding["here"], finding.get("there") or {}
     path = here["path"] if here.get("project") == job.project else ""
-    unit = _unit_at(root, path, int(here.get("line") or 0)) or f"{finding['owner']}."
+    unit = unit_of_finding(root, path, int(here.get("line") or 0), finding["owner"])
     lines = [finding["what"], f"why: {finding['why']}", f"do: {finding['todo']}"]
     brought = _brought_by(finding, path, survey)
     fits = [one["id"] for one in brought if one["tier"] < _UNFIT]
@@ -356,6 +356,8 @@ def closed_by_edit(job: Job, plan: Plan, id_: str) -> Ask | None:
     runs = failed.data.get("failing", []) if failed else []
     if id_ in {_run_id(*run.partition(" ")[::2]) for run in runs}:
         return Ask(FINDING, id_, "a run that failed", evidence=failed.id if failed else "")
+    if unit := _closed_finding(job, id_):
+        return Ask(FINDING, id_, "a finding", unit=unit)
     item = next((one for one in plan.items if one["id"] == id_), {})
     if item.get("kind") == CONFLICT:
         known = {one["id"] for one in plan.items}
@@ -366,6 +368,14 @@ def closed_by_edit(job: Job, plan: Plan, id_: str) -> Ask | None:
         was = next((one for one in conflicts_in(text, item["path"], {}) if one.id == id_), None)
         return Ask(CONFLICT, id_, str(item["title"]), item["path"], was.method if was else "")
     return Ask(ITEM, id_, str(item["title"]), item["path"]) if item.get("state") == "done" else None
+
+
+def _closed_finding(job: Job, key: str) -> str:
+    """The method of what an audit of this job found and the newest does not; empty for anything else."""
+    audits = [record.data for record in job.records() if record.gate == "audit"]
+    if not audits or key in audits[-1].get("failing", []):
+        return ""
+    return next((units[key] for one in audits if key in (units := one.get("failing_units", {}))), "")
 
 
 def _run_id(tier: str | None, scenario: str | None) -> str:
@@ -438,6 +448,11 @@ def _span(root: Path, path: str, unit: str) -> tuple[int, int]:
     """The 1-based lines of a method as it stands, (0, 0) where it cannot be told."""
     found = units_at(root, path).get(unit) if unit else None
     return (found.start + 1, found.end) if found else (0, 0)
+
+
+def unit_of_finding(root: Path, path: str, line: int, owner: str) -> str:
+    """The method that a finding is in, or its class with a dot behind it."""
+    return _unit_at(root, path, line) or f"{owner}."
 
 
 def _unit_at(root: Path, path: str, line: int) -> str:
