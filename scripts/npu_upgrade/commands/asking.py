@@ -18,7 +18,7 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
-from npu_upgrade.job.ask import CONFLICT, CORRECTED, LOOK, PORT, Ask, methods_behind, port_survey
+from npu_upgrade.job.ask import CONFLICT, CORRECTED, ITEM, LOOK, PORT, Ask, methods_behind, port_survey
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
@@ -51,6 +51,8 @@ def asked(walk: Walk, step: Step) -> Asked:
     assert step.stage
     kind = step.asks[0].stage
     every = in_order(step.stage.asks)
+    if kind == ITEM:  # what is to be looked at is about the same merge: asked in the same round
+        every += [one for stage in walk.stages for one in stage.asks if one.stage == LOOK]
     asks, shown = as_asked(every, walk.answered)
     whole = [_whole(ask) for ask in asks]
     data: dict[str, Any] = {"ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
@@ -80,12 +82,14 @@ def asked(walk: Walk, step: Step) -> Asked:
         texts = [*(_text(_whole(ask)) for ask in every), f"all answers in one file:\n{_template(every)}"]
         write_atomic(path, "\n\n\n".join(texts) + "\n")
         data["all_questions"] = brief["all_questions"] = str(path)
-    if later := {name: number for name, number in walk.left.items() if name != kind}:
+    kinds = dict.fromkeys(one.stage for one in every)
+    if later := {name: number for name, number in walk.left.items() if name not in kinds}:
         data["asked_later"] = brief["asked_later"] = later
     number = f"{len(asks)} questions" if whole[1:] else "1 question"
     # asking is no verdict on the gate that found what is asked
     failed = f"{step.stage.name} is FAIL: " if step.stage.verdict == "FAIL" else ""
-    summary = f"{failed}{number} of {walk.left[kind]} ({kind})"
+    of = ", ".join(f"{walk.left[name]} ({name})" for name in kinds)
+    summary = f"{failed}{number} of {of}"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
 
 

@@ -645,8 +645,13 @@ def _result(
         summary += f"; {total - missed} of {total} changed statements executed"
     if pending:
         summary += f"; {len(pending)} runs pending"
-    if silent:
-        summary += f"; not shown: {', '.join(one.partition(':')[0] for one in silent)}"
+    lagging = {one.new.name for one in together if one.state == LAG}
+    names = [one.partition(":")[0] for one in silent]
+    for said, these in (
+        ("FAIL as on the old pair (LAG)", [name for name in names if name in lagging]),
+        ("not shown", [name for name in names if name not in lagging]),
+    ):
+        summary += f"; {said}: {', '.join(these)}" if these else ""
     if asked.old is None:
         summary += "; no old pair to compare with"
     text = asked.head(f"{LABEL} of {named(asked.triple)}\n") + as_text(together, covered)
