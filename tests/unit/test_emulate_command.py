@@ -553,7 +553,7 @@ def test_files_that_change_meanwhile_are_not_judged(machine, upgrade, run, monke
     assert next_step(walk(upgrade.job)).stop is None  # the same call judges what the files are now
 
 
-@pytest.mark.parametrize(("stage", "tried"), [("port", False), ("finding", True), ("", True)])
+@pytest.mark.parametrize(("stage", "tried"), [("port", False), ("finding", True), ("", False)])
 def test_a_failure_that_nobody_tried_to_correct_needs_no_person(machine, upgrade, run, stage, tried):
     """It was found while something else was asked, whose answers changed the files."""
     machine.fails = {"eager generation": "TypeError: step() takes 2"}

@@ -374,6 +374,19 @@ def test_a_file_beside_the_runners_is_corrected_by_an_answer(world: World) -> No
         answer.to_methods(job, load_plan(job), gone, text, [], "x")
 
 
+def test_an_edit_that_is_accepted_with_other_answers_needs_no_check_before_them(world: World) -> None:
+    id_, path, answers = ask()["id"], world.omni / BASE, world.workspace / "answers.json"
+    path.write_text(f"{text_of(world)}# ours\n")
+    taken = {"id": id_, "answer": "theirs"}
+    answers.write_text(json.dumps([taken]))
+    assert upgrade("resolve", "--from", str(answers))[0] == 2, "nobody says that the edit is meant"
+    add_item(world, "flag")
+    accepted = {"id": "flag-1", "answer": "accept", "note": "told apart"}
+    answers.write_text(json.dumps([taken, accepted]))
+    code, data, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, "<<<<<<<" in text_of(world), text_of(world).endswith("# ours\n")) == (0, False, True), data
+
+
 def test_a_finding_of_files_that_were_edited_since_can_still_be_answered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -558,7 +571,10 @@ def failing_plan(world: World, times: int, same: bool) -> None:
 
 
 def test_the_same_findings_after_a_change_need_a_person(world: World) -> None:
-    failing_plan(world, stops.UNCHANGED, same=True)
+    failing_plan(world, stops.UNSAID - 1, same=True)
+    assert "stop" not in upgrade("next")[1], "the edits may have had another reason"
+    (world.omni / BASE).write_text(text_of(world) + "Y = nobody\n")
+    upgrade("plan")
     code, data, _ = upgrade("next")
     assert (code, data["stop"]["rule"]) == (4, "unchanged")
     assert any("FAIL" in line for line in data["stop"]["tried"])
@@ -572,11 +588,45 @@ def test_a_plan_after_an_answer_to_another_gate_is_no_try(world: World, stage: s
     path = world.omni / BASE
     upgrade("resolve", ask()["id"], "--take", "theirs")
     job = open_job(world.omni)
-    for number in range(stops.UNCHANGED):
+    for number in range(stops.UNSAID):
         path.write_text(path.read_text() + f"X{number} = nobody\n")
         job.journal.add(Answer, id=f"audit-{number}", how="with", stage=stage)
         upgrade("plan")
     assert ("stop" in upgrade("next")[1]) == stops_it
+
+
+def test_findings_that_are_answered_since_need_no_person(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that were edited for another reason, and the same findings: their waivers come after."""
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
+    for number in range(stops.UNSAID):
+        (world.omni / BASE).write_text(f"{text_of(world)}# {number}\n")
+        upgrade("plan")
+        audit(world)
+    assert upgrade("next")[1]["stop"]["rule"] == "unchanged"
+    given = [
+        {"id": one, "answer": "waive", "note": "never"}
+        for one in open_job(world.omni).records()[-1].data["failing"]
+    ]
+    answers = world.workspace / "answers.json"
+    answers.write_text(json.dumps(given))
+    assert upgrade("resolve", "--from", str(answers))[0] == 0
+    assert "stop" not in upgrade("next")[1]
+
+
+@pytest.mark.parametrize("word", ["accept", "waive"])
+def test_the_same_findings_after_one_was_said_to_be_corrected_need_a_person_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
+    job = open_job(world.omni)
+    (world.omni / BASE).write_text(f"{text_of(world)}# ours\n")
+    evidence = job.records()[-1].id
+    job.journal.add(Answer, id="audit-1", how=word, stage="finding", evidence=evidence)
+    upgrade("plan")
+    audit(world)
+    assert ("stop" in upgrade("next")[1]) == (word == "accept")
 
 
 def test_what_waits_for_an_answer_is_no_try(world: World) -> None:
@@ -617,7 +667,7 @@ def add_item(world: World, kind: str) -> None:
 
 
 def test_a_person_lets_it_go_on(world: World) -> None:
-    failing_plan(world, stops.UNCHANGED, same=True)
+    failing_plan(world, stops.UNSAID, same=True)
     code, data, _ = upgrade("next", "--continue", "--note", "I know")
     assert (code, data["step"]) == (1, "change")
     assert "undefined names: nobody" in data["why"]
@@ -813,6 +863,15 @@ def test_a_conflict_says_what_the_gpu_side_does_there_today(
         assert "has 2 of the 11 statements of ours and calls _built instead" in said[0]
         assert f"({runner.gpu_path}:3-6)" in said[0]
     assert moved_on(new, places, lambda: None) == []
+
+
+def test_of_a_change_that_stands_nowhere_the_line_most_like_it_is_named() -> None:
+    side = "    run(one)\n    load(two)\n"
+    assert (
+        resolve._nearest(side, "run(one)\nload(three)") == "; 'load(three)' is not there, and 'load(two)' is"
+    )
+    assert resolve._nearest(side, "load(two)\nrun(one)").startswith("; each line is there")
+    assert resolve._nearest(side, "zzzz") == "; 'zzzz' is not there"
 
 
 def test_an_answer_that_yaml_took_the_indentation_of_gets_it_back(world: World, tmp_path: Path) -> None:

@@ -184,6 +184,35 @@ SCENARIOS = (
     ),
 )
 
+SCENARIOS += (
+    Scenario(
+        "ar-sparse",
+        "an audio AR stage whose model is told its requests and answers for some of them only",
+        "sparse",
+        "omni_sparse",
+        PAYLOADS,
+        ("eager",),
+        options={"engine_output_type": "audio"},
+    ),
+    Scenario(
+        "ar-cached",
+        "an AR stage whose prompts are split, cached and asked again, payloads whole",
+        "ar",
+        "omni_ar",
+        (*PAYLOADS, LONG_PAYLOADS, replace(LONG_PAYLOADS, name="cached")),
+        ("eager",),
+        options={"enable_prefix_caching": True, **_LATENT},
+    ),
+    Scenario(
+        "generation-single",
+        "a one-shot stage whose model gives a list of one tensor, or a tensor of one row",
+        "generation",
+        "omni_single",
+        (PAYLOADS[0], Probe("even", (_SHORT[:2],), check="payload")),
+        ("eager",),
+    ),
+)
+
 _PICTURES = (Probe("one picture", (_SHORT,)), Probe("four pictures", (_SHORT, _BATCH[0], _LONG, _SHORT)))
 
 SCENARIOS += (
@@ -435,6 +464,8 @@ _WORDS = {
     "prefer-model-sampler": ("sampl",),
     "talker": ("talker", "mtp", "codec"),
     "ar-batches": ("preempt", "resum"),
+    "ar-sparse": ("sparse", "runner_inputs", "pending_metadata"),
+    "ar-cached": ("prefix_cache", "cached"),
     "async-chunk-in": ("chunk", "connector", "receiv"),
     "async-chunk-out": ("chunk", "connector", "send"),
     "pooling": ("pool",),

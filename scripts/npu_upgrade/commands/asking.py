@@ -85,11 +85,11 @@ def asked(walk: Walk, step: Step) -> Asked:
     kinds = dict.fromkeys(one.stage for one in every)
     if later := {name: number for name, number in walk.left.items() if name not in kinds}:
         data["asked_later"] = brief["asked_later"] = later
-    number = f"{len(asks)} questions" if whole[1:] else "1 question"
     # asking is no verdict on the gate that found what is asked
     failed = f"{step.stage.name} is FAIL: " if step.stage.verdict == "FAIL" else ""
-    of = ", ".join(f"{walk.left[name]} ({name})" for name in kinds)
-    summary = f"{failed}{number} of {of}"
+    many = sum(walk.left[name] for name in kinds)
+    of = ", ".join(f"{walk.left[name]} {name}" for name in kinds)
+    summary = f"{failed}{len(asks)} of {many} question{'s' if many > 1 else ''} ({of})"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
 
 

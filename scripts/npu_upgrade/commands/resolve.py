@@ -23,6 +23,7 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any, Literal
@@ -166,7 +167,7 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
     if args.undo:
         return _undone(job, args.id)
     if args.word == "accept":
-        found = _after_edits(job, found, {args.id})
+        found = _after_edits(job, found, {args.id}, writes=False)
     closed = all(one.id != args.id for one in found) and closed_by_edit(job, load_plan(job), args.id)
     ask = closed or _open(job, found, args.id)
     answer_ = args.take or args.word or ("with" if args.given or args.imports else "")
@@ -207,6 +208,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
 
     What is waived or left comes first: a text changes the files, and their findings then wait for an audit.
     """
+    accepted = {id_ for id_, given in entries if given.answer == "accept"}
     named = {id_: given.note for id_, given in entries if _is_reason(id_, given)}
     places = _places_of(job, named)
     entries = [entry for entry in entries if entry[0] not in named]
@@ -215,8 +217,9 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     dropped: list[str] = []
     refused: dict[str, list[str]] = {}
     closed: dict[str, bool] = {}  # id -> whether its note is kept
-    accepted = {id_ for id_, given in entries if given.answer == "accept"}
-    found = _after_edits(job, asks(job, load_plan(job), job.records()), accepted)
+    found = asks(job, load_plan(job), job.records())
+    writes = any(given.answer not in ("accept", "waive", "leave") for _, given in entries)
+    found = _after_edits(job, found, accepted, writes=writes)
     asked = {ask.id for ask in found}
     try:
         for id_, given in entries:
@@ -274,9 +277,14 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     return _recheck(job, data, said, states, notes, reasons=[*named.items(), *_reasons(taken)])
 
 
-def _after_edits(job: Job, found: list[Ask], accepted: Collection[str]) -> list[Ask]:
-    """What is open when the files are looked at again, where an edit may have closed what is accepted."""
-    if not any(ask.id in accepted and ask.stage == ITEM and ACCEPT not in ask.how for ask in found):
+def _after_edits(job: Job, found: list[Ask], accepted: Collection[str], *, writes: bool) -> list[Ask]:
+    """What is open when the files are looked at again.
+
+    An edit may have closed what is accepted; and where something is accepted that stands there by an edit,
+    the others may be written into the file as it is.
+    """
+    waits = any(ask.id in accepted and ask.stage == ITEM and ACCEPT not in ask.how for ask in found)
+    if not waits and not (accepted and writes and answer.edited_by_hand(job, load_plan(job))):
         return found
     check(job)
     return asks(job, load_plan(job), job.records())
@@ -408,13 +416,24 @@ def _changed(side: str, where: str, given: Given, ask: Ask) -> str:
         if not side.count(before) or not before[:1].isspace():  # a block of YAML begins at the first column
             before, after = _indented_as_in(side, before, after)
         if side.count(before) != 1:
+            near = "" if side.count(before) else _nearest(side, before)
             raise BadInput(
                 f"{ask.id}: `replace`: it stands {side.count(before)} times in {where}: {before!r}",
-                expected="lines, or parts of them, that stand there once",
+                expected=f"lines, or parts of them, that stand there once{near}",
                 try_=f"copy them from the file at {ask.path}:{ask.first}, as they stand there",
             )
         side = side.replace(before, after)
     return side
+
+
+def _nearest(side: str, before: str) -> str:
+    """The first line of what is looked for that is not there, beside the line that is most like it."""
+    there = [line.strip() for line in side.split("\n")]
+    missing = next((line for line in map(str.strip, before.split("\n")) if line not in there), "")
+    if not missing:
+        return "; each line is there, and not one after the other like that"
+    alike = get_close_matches(missing, there, n=1, cutoff=0.5)
+    return f"; {missing!r} is not there" + (f", and {alike[0]!r} is" if alike else "")
 
 
 def _indented_as_in(side: str, before: str, after: str) -> tuple[str, str]:

@@ -219,15 +219,23 @@ def _read(job: Job, plan: Plan, path: str) -> str:
         raise BadInput(
             f"cannot read {file}: {error}", expected="the runner file", try_="upgrade.py plan"
         ) from error
-    known = {plan.hashes.get(path, "")}
-    known |= {entry.after for entry in job.journal.answers() if entry.path == path}
-    if path in plan.hashes and sha256(text) not in known:
+    if path in plan.hashes and sha256(text) not in _left(job, plan, path):
         raise BadInput(
             f"{file} was changed since it was last checked, and not by an answer",
             expected="the file as upgrade.py plan or resolve left it",
             try_="look at the change; `upgrade.py plan` takes the file as it is, then answer again",
         )
     return text
+
+
+def edited_by_hand(job: Job, plan: Plan) -> bool:
+    """Whether a merged file is not as the last check or answer left it."""
+    return any(file_digest(job.root / path) not in _left(job, plan, path) for path in plan.hashes)
+
+
+def _left(job: Job, plan: Plan, path: str) -> set[str]:
+    """How the last check and the answers left a file."""
+    return {plan.hashes[path], *(entry.after for entry in job.journal.answers() if entry.path == path)}
 
 
 def _write(job: Job, ask: Ask, before: str, after: str, place: dict[str, Any]) -> Answer:

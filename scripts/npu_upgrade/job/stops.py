@@ -6,6 +6,7 @@ The counts are read from the evidence, which nobody edits; ``next --continue`` s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from npu_upgrade.code.conflict_text import MarkedConflict
 from npu_upgrade.code.conflict_text import answers as answered
@@ -24,7 +25,9 @@ PLAN, PAIR = "plan", "pair"
 ROUNDS = 4
 """So many failing runs of a gate over changed files, and none with fewer findings than the best before."""
 UNCHANGED = 2
-"""So many failing runs over different files with the very same findings."""
+"""So many failing runs over different files with the same findings, one of them said to be corrected."""
+UNSAID = 3
+"""So many of them where nobody said so: the files may have been edited for another reason."""
 DISPUTED = 0.5
 """From this share of upstream's statements in conflict on, a method is another method."""
 BROKEN_OFF = 3
@@ -114,12 +117,14 @@ def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | N
     own = {record.id for record in records if record.gate == gate}
     answers = [one for one in journal.of(Answer) if one.stage in (FINDING, PORT)]
     runs: list[Record] = []
+    said: dict[str, bool] = {}  # run -> whether something was said to be corrected before it
     before = ""
     for record in records:
         if record.gate != gate or record.started <= went_on:
             continue
         since, before = before, record.started
         between = [one.evidence in own for one in answers if since <= one.at <= record.started]
+        said[record.id] = any(one.how != "waive" for one in answers if since <= one.at <= record.started)
         if record.verdict == "FAIL" and between and not any(between):
             continue
         if record.verdict == "PASS":
@@ -127,7 +132,11 @@ def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | N
         elif record.verdict == "FAIL" and findings(record) and (not runs or runs[-1].tree != record.tree):
             runs.append(record)
     stuck = _without_progress(runs)
-    if len(stuck) >= UNCHANGED and len({str(findings(run)) for run in stuck[-UNCHANGED:]}) == 1:
+    if stuck and set(findings(stuck[-1])) <= {one.id for one in answers if one.evidence == stuck[-1].id}:
+        return None  # all is answered since: the next run tells
+    alike = len(list(takewhile(lambda run: findings(run) == findings(stuck[-1]), reversed(stuck))))
+    tries = UNCHANGED if any(said[run.id] for run in stuck[len(stuck) - alike + 1 :]) else UNSAID
+    if alike >= tries:
         why = f"gate {gate} fails with the same findings after the files were changed: {stuck[-1].summary}"
         return Stop("unchanged", f"unchanged-{gate}", why, _tried(stuck, journal))
     if len(stuck) > ROUNDS:

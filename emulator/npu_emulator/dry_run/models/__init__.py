@@ -30,6 +30,8 @@ _MAKERS = {
     "omni_embeds": "dense",
     "omni_generation": "dense",
     "omni_sampler": "dense",
+    "omni_single": "dense",
+    "omni_sparse": "dense",
     "omni_talker": "dense",
 }
 NAMES = tuple(sorted(set(_MAKERS.values())))
