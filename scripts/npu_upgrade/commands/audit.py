@@ -130,9 +130,10 @@ def _in_job(asked: _Asked, result: Result, judged: list[Judged], *, partly: bool
     new = [one.finding for one in judged if one.state == NEW]
     counted |= {"failing": [one.key for one in new][:MOST_KEYS]}
     counted |= {"failing_in": sorted({one.here.path for one in new})}
-    places = [(one.key, one.here.path, one.here.line, one.owner) for one in new[:MOST_KEYS]]
     root = asked.job.job.root
-    counted |= {"failing_units": {key: unit_of_finding(root, *place) for key, *place in places}}
+    counted["failing_units"] = {
+        one.key: unit_of_finding(root, one.here.path, one.here.line, one.owner) for one in new[:MOST_KEYS]
+    }
     waived = [one for one in judged if one.state == WAIVED][:MOST_KEYS]
     counted["waived"] = [{"key": one.finding.key, "reason": cut(one.reason, _REASON)} for one in waived]
     findings = {"findings": as_data(judged)}
