@@ -22,6 +22,7 @@ from npu_upgrade.job.ask import CONFLICT, CORRECTED, ITEM, LOOK, PORT, Ask, meth
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
+from npu_upgrade.merge.untaken import untaken
 from npu_upgrade.port.moved_on import moved_on
 from npu_upgrade.sources.tree import SourceTree
 
@@ -109,6 +110,7 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
     found = {
         "nowhere_any_more": nowhere(str(target["spec"]), walk.root, sides) if sides and target else [],
         "gpu_side": moved_on(str(omni["spec"]), places, partial(_ran_as, inputs)) if ports else [],
+        "not_taken": untaken(_triple(inputs), places) if omni and target and places else [],
         "flags_there": [f"{one.id}: {cut(one.what, _FLAG)}" for one in flags[:_FLAGS]],
         "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
     }

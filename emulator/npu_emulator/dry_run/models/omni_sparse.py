@@ -6,6 +6,7 @@ from npu_emulator.dry_run.models.omni_ar import TinyOmniAR
 
 EVERY = 2  # a request speaks when this divides its tokens so far
 RATE = 16
+SHAPE = (2, 3)
 
 
 class TinyOmniSparse(TinyOmniAR):
@@ -33,6 +34,9 @@ class TinyOmniSparse(TinyOmniAR):
         return {
             "model_outputs": [-output[row] for _, _, row in speaking],
             "sr": [RATE for _ in speaking],
+            "shape": [SHAPE for _ in speaking],
+            "words": [["no", "numbers"] for _ in speaking],  # cannot go on, and is left out
+            "note": ["text" for _ in speaking],
             "meta": {"req_id": [name for name, _, _ in speaking], "sparse_audio": ["1"]},
         }
 

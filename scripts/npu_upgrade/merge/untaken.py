@@ -1,0 +1,68 @@
+"""What theirs in a conflict gives a class whose place another one takes in ours, and that one does not take."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+from npu_upgrade.audit.world import Triple
+from npu_upgrade.code.conflict_text import answers
+from npu_upgrade.code.definitions import absolute
+from npu_upgrade.code.names import imports_of
+from npu_upgrade.code.signatures import given_names, misfit
+from npu_upgrade.code.statements import statements_of
+from npu_upgrade.ground.errors import UpgradeError
+from npu_upgrade.program.constructors import constructor
+from npu_upgrade.program.program import ClassSymbol, Program
+
+_ALIKE = 3  # keywords that two calls share where one stands for the other
+
+
+def untaken(triple: Triple, conflicts: Iterable[tuple[str, str, Sequence[str]]]) -> list[str]:
+    """The keywords that a class of ours does not take, in a sentence for each such call of theirs.
+
+    ``triple`` is the checkout on its target; a conflict is its path, its method and the texts of base, ours
+    and theirs. Nothing where a text is not Python by itself or a class cannot be told.
+    """
+    program = Program(triple.trees())
+    try:
+        return list(dict.fromkeys(said for one in conflicts for said in _of_conflict(triple, program, *one)))
+    except (UpgradeError, SyntaxError):
+        return []
+
+
+def _of_conflict(triple: Triple, program: Program, path: str, method: str, texts: Sequence[str]) -> list[str]:
+    ours, theirs = ({name: call for name, call in _makers(text)} for text in texts[1:])
+    found = []
+    for name, call in theirs.items():
+        given = set(given_names(call).sure)
+        for other, own in ours.items():
+            alike = len(given & set(given_names(own).sure)) >= _ALIKE
+            if other != name and other not in theirs and alike:
+                wrong = _misfit(triple, program, path, other, call)
+                said = f"{method}: ours calls {other}() where theirs calls {name}(), and it {wrong}"
+                found += [said] if wrong.startswith("has no parameter") else []
+    return found
+
+
+def _makers(text: str) -> Iterator[tuple[str, ast.Call]]:
+    """The calls with keywords of what is named like a class, in the statements that are whole."""
+    for statement in statements_of(text):
+        try:
+            tree = ast.parse(statement.key)
+        except SyntaxError:  # the head of a block
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords:
+                if node.func.id.lstrip("_")[:1].isupper():
+                    yield node.func.id, node
+
+
+def _misfit(triple: Triple, program: Program, path: str, name: str, call: ast.Call) -> str:
+    """Why the class that a file calls ``name`` does not take what a call gives."""
+    if triple.omni is None:
+        return ""
+    item = imports_of(answers(triple.omni.read(path), path)[0].text).get(name)
+    symbol = program.imported(absolute(item, path)) if item else None
+    made = constructor(symbol) if isinstance(symbol, ClassSymbol) else None
+    return misfit(call, made, bound=True) if made else ""
