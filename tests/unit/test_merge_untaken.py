@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.audit_kit import make_triple
 
 from npu_upgrade.merge.untaken import untaken
-from tests.unit.audit_kit import make_triple
 
 RUNNER = "vllm_omni/platforms/npu/worker/npu_ar_model_runner.py"
 FILES = {

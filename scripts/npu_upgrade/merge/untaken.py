@@ -1,4 +1,4 @@
-"""What theirs in a conflict gives a class whose place another one takes in ours, and that one does not take."""
+"""What theirs in a conflict gives a class, and the class in its place in ours does not take."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def untaken(triple: Triple, conflicts: Iterable[tuple[str, str, Sequence[str]]])
 
 
 def _of_conflict(triple: Triple, program: Program, path: str, method: str, texts: Sequence[str]) -> list[str]:
-    ours, theirs = ({name: call for name, call in _makers(text)} for text in texts[1:])
+    ours, theirs = (dict(_makers(text)) for text in texts[1:])
     found = []
     for name, call in theirs.items():
         given = set(given_names(call).sure)
@@ -53,9 +53,9 @@ def _makers(text: str) -> Iterator[tuple[str, ast.Call]]:
         except SyntaxError:  # the head of a block
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords:
-                if node.func.id.lstrip("_")[:1].isupper():
-                    yield node.func.id, node
+            named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords
+            if named and node.func.id.lstrip("_")[:1].isupper():
+                yield node.func.id, node
 
 
 def _misfit(triple: Triple, program: Program, path: str, name: str, call: ast.Call) -> str:
