@@ -110,11 +110,20 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
     found = {
         "nowhere_any_more": nowhere(str(target["spec"]), walk.root, sides) if sides and target else [],
         "gpu_side": moved_on(str(omni["spec"]), places, partial(_ran_as, inputs)) if ports else [],
-        "not_taken": untaken(_triple(inputs), places) if omni and target and places else [],
+        "not_taken": _not_taken(inputs, places) if omni and target and places else [],
         "flags_there": [f"{one.id}: {cut(one.what, _FLAG)}" for one in flags[:_FLAGS]],
         "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
     }
     return {name: said for name, said in found.items() if said}
+
+
+def _not_taken(
+    inputs: Mapping[str, Mapping[str, Any]], places: Sequence[tuple[str, str, Sequence[str]]]
+) -> list[str]:
+    try:
+        return untaken(_triple(inputs), places)
+    except UpgradeError:  # a tree cannot be had: the check of the answer tells
+        return []
 
 
 def _ran_as(inputs: Mapping[str, Mapping[str, Any]]) -> SourceTree | None:

@@ -3,7 +3,8 @@
 Run it after merging and again after every edit: it counts the conflicts that are left, parses the files,
 looks for undefined names, learns the answers to resolved conflicts, and records the verdict as static
 evidence for exactly these files. `resolve` closes items. --diff METHOD judges nothing: it shows what a merged
-method has otherwise than the target, comments and layout left out.
+method has otherwise than the target (while conflicts are open: what upstream changed in it since the base),
+comments and layout left out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import argparse
 import ast
 import difflib
 import textwrap
+from typing import Any
 
+from npu_upgrade.code.conflict_text import marker_rows
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.commands.arguments import option
@@ -36,7 +39,12 @@ _MOST = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_arguments(parser)
-    option(parser, "--diff METHOD", "only show what a merged method has otherwise than the target's")
+    option(
+        parser,
+        "--diff METHOD",
+        "only show what a merged method has otherwise than the target's; while "
+        "conflicts are open, what upstream changed in it",
+    )
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -77,7 +85,10 @@ def _text(found: Checked) -> str:
 
 
 def _diff(job: Job, name: str) -> Result:
-    """What the merged methods of that name have otherwise than the target's, as a unified diff."""
+    """What the merged methods of that name have otherwise than the target's, as a unified diff.
+
+    While there are conflicts in the file: what upstream changed since the base.
+    """
     methods = rows_of(read_object(job.folder / "methods.json"), "methods")
     chosen = [one for one in methods if name in (one["name"], one["name"].rpartition(".")[2])]
     if not chosen:
@@ -87,22 +98,38 @@ def _diff(job: Job, name: str) -> Result:
             try_="upgrade.py plan --format text",
         )
     found: dict[str, str] = {}
+    upstream = [one["name"] for one in chosen if marker_rows(_merged(job, one["path"]))]
     for one in chosen:
-        path = job.root / one["path"]
-        try:
-            unit = parse_module(path.read_text("utf-8")).units.get(one["name"])
-        except (OSError, SyntaxError) as error:
-            raise BadInput(
-                f"{path} cannot be read as Python: {error}",
-                expected="a merged file without conflict markers",
-                try_="upgrade.py next: answer its conflicts first",
-            ) from error
-        target, ours = map(_plain, (one["theirs"], unit.source if unit else ""))
-        diff = difflib.unified_diff(target, ours, "target", f"{one['path']}: {one['name']}", n=1, lineterm="")
-        found[one["name"]] = "\n".join(diff)
+        if one["name"] in upstream:
+            sides, names = (one["base"], one["theirs"]), ("base", "target")
+        else:
+            ours = _unit(job, one)
+            sides, names = (one["theirs"], ours), ("target", f"{one['path']}: {one['name']}")
+        before, after = map(_plain, sides)
+        found[one["name"]] = "\n".join(difflib.unified_diff(before, after, *names, n=1, lineterm=""))
     text = "\n\n".join(filter(None, found.values())) or "no difference"
     summary = f"{', '.join(found)} beside the target's"
+    if upstream:
+        summary = f"conflicts are open: what upstream changed in {', '.join(upstream)} since the base"
     return Result(Verdict.PASS, summary, {"job": job.id, "diff": found}, text, brief={"diff": found})
+
+
+def _merged(job: Job, path: str) -> str:
+    return (job.root / path).read_text("utf-8", "replace") if (job.root / path).is_file() else ""
+
+
+def _unit(job: Job, one: dict[str, Any]) -> str:
+    """The source of a merged method as it is now, empty where it is gone."""
+    path = job.root / one["path"]
+    try:
+        unit = parse_module(path.read_text("utf-8")).units.get(one["name"])
+    except (OSError, SyntaxError) as error:
+        raise BadInput(
+            f"{path} cannot be read as Python: {error}",
+            expected="a merged file that is Python",
+            try_="correct it by hand; upgrade.py plan tells what is wrong",
+        ) from error
+    return unit.source if unit else ""
 
 
 def _plain(source: str) -> list[str]:

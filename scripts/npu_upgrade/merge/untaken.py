@@ -11,7 +11,6 @@ from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.signatures import given_names, misfit
 from npu_upgrade.code.statements import statements_of
-from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, Program
 
@@ -22,13 +21,11 @@ def untaken(triple: Triple, conflicts: Iterable[tuple[str, str, Sequence[str]]])
     """The keywords that a class of ours does not take, in a sentence for each such call of theirs.
 
     ``triple`` is the checkout on its target; a conflict is its path, its method and the texts of base, ours
-    and theirs. Nothing where a text is not Python by itself or a class cannot be told.
+    and theirs. Nothing where a text cannot be split or a class cannot be told. Raises :class:`UpgradeError`
+    when a file cannot be read.
     """
     program = Program(triple.trees())
-    try:
-        return list(dict.fromkeys(said for one in conflicts for said in _of_conflict(triple, program, *one)))
-    except (UpgradeError, SyntaxError):
-        return []
+    return list(dict.fromkeys(said for one in conflicts for said in _of_conflict(triple, program, *one)))
 
 
 def _of_conflict(triple: Triple, program: Program, path: str, method: str, texts: Sequence[str]) -> list[str]:
@@ -47,7 +44,11 @@ def _of_conflict(triple: Triple, program: Program, path: str, method: str, texts
 
 def _makers(text: str) -> Iterator[tuple[str, ast.Call]]:
     """The calls with keywords of what is named like a class, in the statements that are whole."""
-    for statement in statements_of(text):
+    try:
+        statements = statements_of(text)
+    except SyntaxError:
+        return
+    for statement in statements:
         try:
             tree = ast.parse(statement.key)
         except SyntaxError:  # the head of a block
