@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -292,6 +292,17 @@ def test_it_stops_at_a_new_failure_and_goes_on_from_there(machine, upgrade, run)
     assert run()[1]["verdict"] == "PASS"
     assert machine.failed_last == {"eager generation"}
     assert "eager ar" not in machine.played
+
+
+def test_the_quick_runs_are_told_with_the_first_failure(machine, upgrade, run, monkeypatch):
+    """To correct one and meet the next costs more than a few seconds; the others wait."""
+    machine.fails = {"eager ar": "TypeError: step() takes 2", "eager generation": "KeyError: 'tide'"}
+    quick = [one for one in NEEDED if one[0] == "eager"]
+    choose = machine.choose
+    monkeypatch.setattr(emulate, "choose", lambda *given: replace(choose(*given), quick=quick))
+    assert run()[0] == 1
+    assert machine.played == ["import", "eager ar", "eager generation"]
+    assert newest(upgrade).data["failing"] == ["eager ar", "eager generation"]
 
 
 def test_on_request_it_goes_on_after_a_new_failure(machine, upgrade, run):

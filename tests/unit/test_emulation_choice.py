@@ -66,6 +66,19 @@ def test_a_run_of_seconds_that_the_change_can_touch_is_not_left_for_later(second
     )
 
 
+def test_the_quick_ones_are_eager_and_take_little_together():
+    changed = {"Runner.step"}
+    assert not chosen_for(CORE, ALL, changed, EXECUTED, CALLED, SECONDS, ()).quick, "none takes so little"
+    cheap = dict.fromkeys(SECONDS, 5.0)
+    quick = names(chosen_for(CORE, ALL, changed, EXECUTED, CALLED, cheap, ()).quick)
+    assert "eager ar" in quick
+    assert all(name.startswith("eager") for name in quick)
+    many = [("eager", scenario(f"more{number}")) for number in range(10)]
+    seconds = SECONDS | {f"eager more{number}": 7.0 for number in range(10)}
+    taken = chosen_for([*CORE, *many], [*ALL, *many], changed, EXECUTED, CALLED, seconds, ()).quick
+    assert 0 < sum(name.startswith("eager more") for name in names(taken)) < 6
+
+
 def test_what_is_about_an_unchanged_function_upon_a_changed_one_is_needed_with_graphs():
     found = choose({"Runner.step"}, upon=("Runner.capture_codec_graphs",))
     assert set(names(found.needed)) - set(names(CORE)) == {"graph talk"}

@@ -1410,8 +1410,17 @@ def test_the_methods_behind_findings_are_named_together() -> None:
         hunk("port-7", "ship", "+ self.load()\n", 3, "change", callers=True),
         hunk("port-8", "ship", "+ self.lift()\n", 3, "change"),
         hunk("port-9", "run", "+ self.run()\n", 2, "change"),
+        hunk(
+            "port-10",
+            "copy",
+            "+ def copy(self):\n+     return self.stream()\n",
+            3,
+            callers=True,
+            reasons=["calls snap, which is written for torch.cuda"],
+        ),
+        hunk("port-11", "stream", "+ def stream(self):\n+     pass\n"),
     ]
-    asks = [Ask(FINDING, "parity-1", "G.run_all calls self.pack_rows()", BASE, "R.run")]
+    asks = [Ask(FINDING, "parity-1", "G.run_all calls self.pack_rows() and self.copy()", BASE, "R.run")]
     assert methods_behind({"hunks": hunks}, asks) == {
         "port-2": "pack_rows",
         "port-3": "ship",

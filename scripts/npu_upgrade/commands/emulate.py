@@ -432,7 +432,8 @@ class _Playing:
 
         A failure of the rest with which the old pair would have to run is compared when all others ended, and
         so is a request that nothing answered in time: the machine may be slow, and the pipeline may wait.
-        What failed before runs to its end, but for servers, so that what is left of it is told at once.
+        What failed before runs to its end, but for servers, and so do the quick ones, so that what is left is
+        told at once.
         """
         asked = self._asked
         told: set[tuple[str, str]] = set()
@@ -460,10 +461,14 @@ class _Playing:
         def reuse(one: Outcome) -> bool:
             return passed(one) or self._lags(one) or bool(after and self._is_late_in_both(one))
 
-        failing = [
-            one for one in wanted if f"{one[0]} {one[1].name}" in asked.failing and one[0] not in SERVED
+        told_at_once = [
+            one
+            for one in wanted
+            if (f"{one[0]} {one[1].name}" in asked.failing and one[0] not in SERVED)
+            or one in asked.choice.quick
         ]
-        again = {(tier, one.name) for tier, one in failing} - held(asked.triple, failing, reuse).keys()
+        kept = held(asked.triple, told_at_once, reuse)
+        again = {(tier, one.name) for tier, one in told_at_once} - kept.keys()
         played = run_triple(
             asked.triple,
             wanted,

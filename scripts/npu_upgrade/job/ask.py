@@ -292,7 +292,8 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
     """The hunks of methods of the GPU side that what findings miss calls, directly or not: id -> method.
 
     They are new, or change one that the NPU side has. Findings name them, and hunks of the methods with the
-    findings that bring what these name and do not fit.
+    findings that bring what these name and do not fit. What is written for torch.cuda is not among them, nor
+    what only that calls.
     """
     places: dict[tuple[str, str], set[str]] = {}
     for ask in asks:
@@ -303,6 +304,7 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
     methods: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in hunks:
         takes = not one.get("unresolved") and (one["tier"] < _UNFIT or one.get("callers"))
+        takes = takes and not any("torch.cuda" in reason for reason in one.get("reasons") or ())
         if takes and (one["path"], one["unit"]) not in places:
             methods.setdefault((one["path"], one["unit"].rpartition(".")[2]), []).append(one)
     found: dict[str, str] = {}

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.names import all_imports
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import dotted, walk
+from npu_upgrade.code.walk import dotted, last_name, walk
 from npu_upgrade.sources.tree import SourceTree
 
 NAMES = {
@@ -164,6 +164,32 @@ def idle_without_cuda(tree: SourceTree, paths: Iterable[str]) -> frozenset[str]:
         for node in nodes
         if isinstance(node, Function) and any(map(_leaves_without_cuda, node.body))
     )
+
+
+def written_for_cuda(tree: SourceTree, paths: Iterable[str]) -> frozenset[str]:
+    """Functions of these files, outside of classes, that use torch.cuda or ask whether a tensor is on CUDA.
+
+    With those that call them. Where they are imported nothing translates them.
+    """
+    found: dict[str, set[str]] = {}  # function -> what it calls
+    bound = set[str]()
+    for path in paths:
+        for node in parse_module(tree.read(path)).tree.body:
+            if isinstance(node, Function):
+                inside = list(walk(node))
+                found[node.name] = {last_name(one.func) for one in inside if isinstance(one, ast.Call)}
+                bound |= {node.name} if any(map(_is_of_cuda, inside)) else set()
+    while more := {name for name, called in found.items() if called & bound} - bound:
+        bound |= more
+    return frozenset(bound)
+
+
+def _is_of_cuda(node: ast.AST) -> bool:
+    """``torch.cuda.Stream``, ``tensor.is_cuda``, ``device.type == "cuda"``."""
+    if isinstance(node, ast.Attribute):
+        return node.attr == "is_cuda" or (dotted(node.value) == "torch.cuda" and node.attr != "is_available")
+    sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    return any(isinstance(one, ast.Constant) and one.value == "cuda" for one in sides)
 
 
 def _leaves_without_cuda(node: ast.stmt) -> bool:

@@ -42,6 +42,8 @@ def rank(
         _judge(ranked, hunks, npu, upstream, before)
         if idle := _calls(ranked.hunk) & new.idle_without_cuda:
             ranked.lower(3, f"calls {', '.join(sorted(idle))}, which does nothing without torch.cuda")
+        if bound := _calls(ranked.hunk) & new.written_for_cuda:
+            ranked.lower(3, f"calls {', '.join(sorted(bound))}, which is written for torch.cuda")
     _follow_needs(found)
     _wanted_methods(found, npu)
     work = Work(list(found.values()), npu, new)

@@ -12,7 +12,7 @@ from npu_upgrade.code.module import Module, Unit, parse_module
 from npu_upgrade.code.names import Import, all_imports
 from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.lineage.dialect import idle_without_cuda, translate
+from npu_upgrade.lineage.dialect import idle_without_cuda, translate, written_for_cuda
 from npu_upgrade.lineage.downstream import Downstream, Runner, read_runner
 from npu_upgrade.sources.tree import SourceTree
 
@@ -35,6 +35,11 @@ class GpuSide:
     def idle_without_cuda(self) -> frozenset[str]:
         """Functions of the modules that the runners import that do nothing on an NPU."""
         return idle_without_cuda(self.tree, self.paths)
+
+    @cached_property
+    def written_for_cuda(self) -> frozenset[str]:
+        """Functions of the runner files that do on a CUDA device only what they are for."""
+        return written_for_cuda(self.tree, self.paths)
 
 
 @dataclass(frozen=True)

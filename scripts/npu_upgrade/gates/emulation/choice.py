@@ -24,6 +24,7 @@ _EAGER = "-eager"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
 _MOST = 120.0  # seconds of all needed runs, two at a time, that are filled up
 _QUICK = 8.0  # seconds of a run that is not worth leaving for later
+_BESIDE = 40.0  # seconds of all runs, two at a time, that a failure does not keep from being told, too
 _SECONDS = {"eager": 6.0, "graph": 10.0, "serve": 50.0, "pipelines": 100.0}  # of a run that was never seen
 
 
@@ -37,12 +38,15 @@ class Choice:
     executes a function: the others of these are pending.
 
     ``pending``: what else the change can touch. ``unknown``: changed functions of which no run is known.
+    ``quick``: the cheapest that are needed, which run to their end whatever fails: to correct a failure and
+    meet the next one costs more.
     """
 
     needed: Wanted
     pending: Wanted
     changed: frozenset[str] = frozenset()
     unknown: frozenset[str] = frozenset()
+    quick: Wanted = ()
 
 
 def choose(
@@ -122,11 +126,16 @@ def chosen_for(
             needed.append(run)
     others = [run for run in everything if run not in needed]
     pending = [run for run in others if may_touch(run)]
+    quick, spent = [], 0.0
+    for run in sorted((run for run in needed if run[0] == _ALONE[0]), key=cost):
+        spent += cost(run)[0]
+        quick += [run] if cost(run)[0] <= _QUICK and spent <= _BESIDE else []
     return Choice(
         _two_lanes(sorted(needed, key=lambda run: (_name(run) not in failed, *cost(run))), cost),
         sorted(pending, key=cost),
         frozenset(changed or ()),
         frozenset(unknown),
+        quick,
     )
 
 
