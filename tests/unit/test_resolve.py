@@ -464,6 +464,12 @@ def test_a_reason_is_kept_of_a_method_in_which_nothing_is_of_ones_own_hand(world
         assert (code, f"the reason is kept for {unit}" in data["summary"]) == (0, True), data
         job = open_job(world.omni)
         assert _by_hand(job, load_plan(job)) == [(unit, note)]
+    for note in ("as vllm-ascend does", "a pooling stage unwraps its output"):
+        job.journal.add(Answer, id="emulate-eager-pooling", how="accept", stage="finding", note=note)
+    assert _by_hand(job, load_plan(job)) == [
+        (unit, "as vllm-ascend does"),
+        ("emulate-eager-pooling", "a pooling stage unwraps its output"),
+    ], "what was written for a failed run is said, where no method has the same reason"
 
 
 def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it() -> None:
@@ -471,7 +477,9 @@ def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it()
     edited = {"A.load": "self._sizes()", "A._sizes": "return 2"}
     assert _reason("A.load", said, edited) == "it takes two"
     assert _reason("B.dummy_run", said, edited) == "dummy_run has no ids"
-    assert _reason("A._sizes", said, edited) == "it takes two", "it is called where that was corrected"
+    assert _reason("A._sizes", said, edited) == "for load: it takes two", (
+        "it is called where that was corrected"
+    )
     assert _reason("A.other", said, edited) == "came with: it takes two; dummy_run has no ids"
     assert _reason("C.other", said, edited) == "came with: it takes two; dummy_run has no ids; of no method"
 

@@ -249,7 +249,10 @@ def _by_hand(job: Job, plan: Plan) -> list[tuple[str, str]]:
     given = {e.id: e.note for e in job.journal.answers() if e.id == e.unit and e.id not in named}
     by_hand += given.items()
     named |= given.keys()
-    return by_hand + [(unit, "after the GPU side") for unit in plan.after_gpu if unit not in named]
+    by_hand += [(unit, "after the GPU side") for unit in plan.after_gpu if unit not in named]
+    # what was corrected for a failed run is of no one method
+    noted = [e for e in job.journal.answers() if e.how == "accept" and e.note and e.id.startswith("emulate-")]
+    return by_hand + [(e.id, e.note) for e in noted if not any(e.note in why for _, why in by_hand)]
 
 
 def _by_reason(told: Iterable[tuple[str, str]]) -> list[str]:

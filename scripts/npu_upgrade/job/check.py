@@ -232,8 +232,9 @@ def edited_unit(item: Mapping[str, Any]) -> str:
 
 
 def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, str]) -> str:
-    """What was said of a method: in answer to a finding there, by its name, of who calls it and was edited,
-    too, of its class, else anything. ``edited`` has the sources of the methods that were edited.
+    """What was said of a method: in answer to a finding there, or by its name. Else, marked as such, what was
+    said of who calls it and was edited, too, of its class, or anything. ``edited`` has the sources of the
+    methods that were edited.
     """
 
     def own(unit: str) -> list[str]:
@@ -242,13 +243,13 @@ def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, 
         return at or [note for _, note in reasons if named.search(note)]
 
     owner, named = f"{unit.partition('.')[0]}.", _word(unit)
-    callers = [other for other, source in edited.items() if other != unit and named.search(source)]
-    ways = (own(unit), [note for caller in callers for note in own(caller)])
-    if said := next(filter(None, ways), []):
+    if said := own(unit):
         return "; ".join(dict.fromkeys(said))
+    for caller in (other for other, source in edited.items() if other != unit and named.search(source)):
+        if said := own(caller):
+            return f"for {caller.rpartition('.')[2]}: {'; '.join(dict.fromkeys(said))}"
     of_class = [note for of, note in reasons if of.startswith(owner)]
-    others = list(dict.fromkeys(of_class or [note for _, note in reasons]))
-    return f"{'came with: ' if others[1:] else ''}{'; '.join(others)}"
+    return f"came with: {'; '.join(dict.fromkeys(of_class or [note for _, note in reasons]))}"
 
 
 def _word(unit: str) -> re.Pattern[str]:
