@@ -14,6 +14,7 @@ from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import resolve
+from npu_upgrade.commands.asking import _page
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.commands.port import _write_by_method
 from npu_upgrade.delivery.upgrade import _by_hand
@@ -1069,6 +1070,17 @@ def test_what_goes_with_an_upgrade_is_chosen_at_its_start(
         assert data["stage"] == "audit"
 
 
+def test_the_file_of_questions_says_the_same_once() -> None:
+    text = "the GPU side calls it\nwhy: it is lost\ndo: port it"
+    asks = [Ask(FINDING, f"parity-{n}", f"a.py:{n}: one", texts={"text": text}, how=(WAIVE,)) for n in (1, 2)]
+    asks.append(Ask(FINDING, "parity-3", "a.py:3: other", texts={"text": text.replace("calls", "reads")}))
+    assert _page(asks) == (
+        "## parity-1, parity-2 (waive)\na.py:1: one\na.py:2: one\n"
+        "the GPU side calls it\nwhy: it is lost\ndo: port it\n\n"
+        "## parity-3 ()\na.py:3: other\nthe GPU side reads it\nwhy: as above\ndo: as above\n"
+    )
+
+
 def test_questions_that_are_not_shown_are_in_a_file_in_full(world: World) -> None:
     job = job_of(world)
     job.place(scope="all")
@@ -1085,7 +1097,7 @@ def test_questions_that_are_not_shown_are_in_a_file_in_full(world: World) -> Non
     assert shown < 30
     whole = Path(data["all_questions"]).read_text()
     assert all(text.strip() in whole for text in texts)
-    assert whole.count("- id: port-") == 30
+    assert whole.count("## port-") == 30
     for n in range(28):
         job.journal.add(Answer, id=f"port-{n}", how="leave", note="-", stage="port")
     assert "all_questions" in upgrade("next")[1]  # the two that are left are shown, and cut

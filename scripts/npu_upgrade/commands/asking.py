@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,8 +81,7 @@ def asked(walk: Walk, step: Step) -> Asked:
     path = walk.folder / "questions.md"
     path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
-        texts = [*(_text(_whole(ask)) for ask in every), f"all answers in one file:\n{_template(every)}"]
-        write_atomic(path, "\n\n\n".join(texts) + "\n")
+        write_atomic(path, _page(every))
         data["all_questions"] = brief["all_questions"] = str(path)
     kinds = dict.fromkeys(one.stage for one in every)
     if later := {name: number for name, number in walk.left.items() if name not in kinds}:
@@ -240,6 +240,31 @@ def _template(asks: Sequence[Ask]) -> str:
         words = [word for word in options(ask) if word != "import"]
         rows.append(f"- id: {ask.id}\n  answer: {words[0]}  # {', '.join(words)}\n  note: WHY")
     return "\n".join(rows)
+
+
+def _page(asks: Sequence[Ask]) -> str:
+    """All questions in full, those with the same texts as one, and what was said before said once."""
+    alike: dict[str, list[Ask]] = {}
+    for ask in asks:
+        alike.setdefault(_body(_whole(ask)) + "|".join(options(ask)), []).append(ask)
+    said, found = set[str](), []
+    for same in alike.values():
+        head = f"## {', '.join(one.id for one in same)} ({' | '.join(options(same[0]))})"
+        lines = [head, *(one.what for one in same), *_body(_whole(same[0])).split("\n")]
+        found.append("\n".join(_AGAIN.sub(r"\1as above", line) if line in said else line for line in lines))
+        said |= {line for line in lines if _AGAIN.match(line)}
+    return "\n\n".join(found) + "\n"
+
+
+_AGAIN = re.compile(r"(why: |do: |went wrong before, [^:]*: ).*")
+
+
+def _body(shown: dict[str, Any]) -> str:
+    """The texts of a question, and what went wrong before where it was alike."""
+    parts = [f"--- {n}\n{shown[n]}" for n in ("base", "ours", "theirs") if n in shown]
+    parts += [shown["text"]] if "text" in shown else []
+    wrong = shown.get("went_wrong_before", [])
+    return "\n".join([*parts, *(f"went wrong before, {note['incident']}: {note['note']}" for note in wrong)])
 
 
 def _text(shown: dict[str, Any]) -> str:
