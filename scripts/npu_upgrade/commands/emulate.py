@@ -16,7 +16,7 @@ import argparse
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -250,7 +250,8 @@ def _found_by_another(gate: GateJob) -> Result:
     _tell(gate)
     data = read_object(gate.job.folder / f"{gate.gate}.json")
     head = {name: data.pop(name, None) for name in ("verdict", "summary", "next")}
-    return Result(Verdict(head["verdict"]), str(head["summary"]), data, brief=_brief(data))
+    brief = _brief(data, gate.subject.files)
+    return Result(Verdict(head["verdict"]), str(head["summary"]), data, brief=brief)
 
 
 def _recorded(asked: _Asked, result: Result) -> Result:
@@ -667,7 +668,7 @@ def _result(
         text += f"\n\npending ({_rest(asked).short}): {', '.join(pending)}"
     if silent and asked.job:
         text += "\n\nnot shown; the commit will name each as pending:\n" + "\n".join(silent)
-    return Result(decided, summary, data, text, brief=_brief(data))
+    return Result(decided, summary, data, text, brief=_brief(data, own))
 
 
 def _rest(asked: _Asked) -> Command:
@@ -675,8 +676,11 @@ def _rest(asked: _Asked) -> Command:
     return (asked.job.again if asked.job else Command.of(current())).adding("--rest", "--background")
 
 
-def _brief(data: dict[str, Any]) -> dict[str, Any]:
-    """What is decided on: what failed or could not be judged, and what is still to run."""
+def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
+    """What is decided on: what failed or could not be judged, and what is still to run.
+
+    ``own`` are the files of the job: what else changed since the old pair is in the whole result.
+    """
     names = ("baseline", "problems", "pending", "changed_and_never_seen", "hardware_or_review_only")
     odd = [run for run in data["runs"] if run["state"] != PASS]
     odd.sort(key=lambda run: (run["state"] in (LAG, ABSENT), run["state"] != FAIL))
@@ -685,7 +689,8 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
     left = not_run(data["pending"])
     counted: dict[str, Any] = {name: len(data[name]) for name in names[2:]}
     counted |= {"pending": len(left), "shown_nothing_new": len(data["pending"]) - len(left)}
-    if never := [one["path"] for one in data["hardware_or_review_only"] if not one["executed"]]:
+    unexecuted = [one["path"] for one in data["hardware_or_review_only"] if not one["executed"]]
+    if never := [path for path in unexecuted if path in own or not own]:
         counted["changed_and_nothing_of_it_executed"] = never[:_MOST]
     if odd[_MOST:]:
         also = [f"{run['tier']} {run['scenario']}: {run['state']}" for run in odd[_MOST:]]
