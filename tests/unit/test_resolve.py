@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
@@ -19,6 +20,7 @@ from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.commands.port import _write_by_method
 from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.job import answer, stops
 from npu_upgrade.job.ask import (
     FINDING,
@@ -872,6 +874,14 @@ def test_a_conflict_says_what_the_gpu_side_does_there_today(
         assert "has 2 of the 11 statements of ours and calls _built instead" in said[0]
         assert f"({runner.gpu_path}:3-6)" in said[0]
     assert moved_on(new, places, lambda: None) == []
+
+
+def test_the_example_of_the_runbook_is_a_file_of_answers() -> None:
+    page = (SKILL / "references" / "upgrade-runners.md").read_text()
+    example = page.partition("```yaml\n- id: conflict")[2].partition("```")[0]
+    given = msgspec.yaml.decode(f"- id: conflict{example}", type=list[resolve.Given])
+    assert [len(one.ids) for one in given] == [1, 2, 1]
+    assert len(given[0].changes) == 2
 
 
 def test_of_a_change_that_stands_nowhere_the_line_most_like_it_is_named() -> None:
