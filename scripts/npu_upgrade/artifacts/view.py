@@ -273,6 +273,11 @@ class ModelView:
         ]
 
     @property
+    def feature_causes(self) -> list[Feature]:
+        """The features with which a server did not serve for a known cause, none of a CPU's own."""
+        return [one for one in self.facts.features if one.cause and not one.on_cpu_only]
+
+    @property
     def false_ready(self) -> list[Row]:
         """Runs whose server reported that it was ready and then failed."""
         found = []

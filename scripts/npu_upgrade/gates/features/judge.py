@@ -63,10 +63,12 @@ def not_started(one: Capability, way: Way, started: Started) -> Row:
     root = started.root or {}
     said = f"{root.get('text', '')} {root.get('cause', '')}".lower()
     status = UNSUPPORTED if any(word in said for word in _REFUSED) else NOT_PROVEN
-    cause = f" ({root['id']}: {root['cause']})" if root.get("id") and root.get("cause") else ""
+    cause = f"{root['cause']} ({root['id']})" if root.get("id") and root.get("cause") else ""
     what = "" if way.kind in (AUTOMATIC, DEFAULT) else "with it "
-    why = f"{what}the server does not serve: {started.summary[:200]}{cause}"
-    return Row(one.feature, status, way.shown, "", started.shown_root, why)
+    # a table may show the beginning only
+    ended = started.summary.partition("; root cause")[0] if cause else started.summary
+    why = f"{what}the server does not serve: {'; '.join(filter(None, (cause, ended[:200])))}"
+    return Row(one.feature, status, way.shown, "", started.shown_root, why, cause)
 
 
 class _Log:

@@ -126,7 +126,8 @@ _PARALLEL = ("expert_parallel", "flashcomm1")
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One row of the matrix. ``evidence`` is ``file:line: text``, or the key that says it."""
+    """One row of the matrix. ``evidence`` is ``file:line: text``, or the key that says it; ``cause`` a known
+    root cause of a start that did not serve."""
 
     feature: str
     status: str
@@ -134,6 +135,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     resolved: str = ""
     evidence: str = ""
     why: str = ""
+    cause: str = ""
 
 
 def ruled_out(one: Capability, model: Checkpoint, dummy: bool, on_cpu: bool, ranks: int) -> Row | None:
