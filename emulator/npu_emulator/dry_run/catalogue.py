@@ -451,7 +451,25 @@ SCENARIOS += (
 )
 
 
+SCENARIOS += (
+    Scenario(
+        "moss-tts",
+        "MOSS-TTS Local, talker and codec with the NPU's graphs of its streams; deploy file with the "
+        "talker's graph in pieces, four requests at a time, fewer tokens, 18 and 20 frames; the processor "
+        "and its codes of the reference voice are ours; against transformers, a frame's layer of our own, "
+        "and the release's codec, whole and in float32",
+        "pipeline",
+        "pipelines.moss_tts_local",
+        (*_SPOKEN[:3], Probe("four at once", (*_LINES, *_LINES), check="payload"), _SPOKEN[3]),
+        ("pipelines",),
+        seconds=900,
+        tolerance=0.02,  # of a sound that goes up to 0.8, and is 0.006 away: the codec has bfloat16
+    ),
+)
+
+
 _WORDS = {
+    "moss-tts": ("moss",),
     "hunyuan-image3": ("hunyuan", "sampl"),
     "qwen-image": ("diffusion", "vae", "attn_backend"),
     "wan-ti2v": ("wan", "video"),
