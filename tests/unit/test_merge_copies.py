@@ -96,7 +96,8 @@ def test_copies_in_any_file_are_merged_and_followed(world: Path) -> None:
     assert plan["conflicts_open"] == 0
     assert result.verdict is Verdict.FAIL, "the patch of what is gone is to be resolved"
     assert result.next
-    assert result.next.argv[1:3] == ["resolve", item_id("patch-gone", "core/tools.py:drop")]
+    assert result.next.argv[1:3] == ["resolve", "--from"], "what is to be looked at is asked with it"
+    assert result.data["ask"]["id"] == item_id("patch-gone", "core/tools.py:drop")
 
 
 def test_a_copy_of_what_has_not_changed_since_stays_however_old_it_is(world: Path) -> None:

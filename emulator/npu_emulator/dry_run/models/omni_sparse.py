@@ -31,13 +31,16 @@ class TinyOmniSparse(TinyOmniAR):
 
     def payload(self, output, **options) -> dict:
         speaking = [one for one in self.batch if one[1] % EVERY == 0]
-        return {
+        names, flag = [name for name, _, _ in speaking], ["1"]
+        # both forms are of the contract: one by one, a request says so in flat keys and a text
+        meta = {"meta": {"req_id": names, "sparse_audio": flag}}
+        flat = {"meta.req_id": names, "meta.sparse_audio": flag[0]}
+        return (flat if len(names) == 1 else meta) | {
             "model_outputs": [-output[row] for _, _, row in speaking],
             "sr": [RATE for _ in speaking],
             "shape": [SHAPE for _ in speaking],
             "words": [["no", "numbers"] for _ in speaking],  # cannot go on, and is left out
             "note": ["text" for _ in speaking],
-            "meta": {"req_id": [name for name, _, _ in speaking], "sparse_audio": ["1"]},
         }
 
 
