@@ -11,7 +11,8 @@ from npu_emulator.dry_run.catalogue import SCENARIOS, Probe  # noqa: E402
 from npu_emulator.dry_run.models import checkpoint, reference  # noqa: E402
 
 _SURE = 1e-3  # of a logit: a hundred times what two orders of summation differ by in float32
-_PLAIN = ("dense", "omni_ar", "omni_embeds", "omni_sampler", "omni_sparse")  # whose reference is the tiny Qwen3's
+# whose reference is the tiny Qwen3's
+_PLAIN = ("dense", "omni_ar", "omni_embeds", "omni_sampler", "omni_sparse")
 
 
 def _margin(folder: Path, probe: Probe, rank: int) -> float:
