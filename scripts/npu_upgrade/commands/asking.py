@@ -244,13 +244,13 @@ def _template(asks: Sequence[Ask]) -> str:
 
 def _page(asks: Sequence[Ask]) -> str:
     """All questions in full, those with the same texts as one, and what was said before said once."""
-    alike: dict[str, list[Ask]] = {}
+    alike: dict[tuple[str, str], list[Ask]] = {}
     for ask in asks:
-        alike.setdefault(_body(_whole(ask)) + "|".join(options(ask)), []).append(ask)
+        alike.setdefault((_body(_whole(ask)), " | ".join(options(ask))), []).append(ask)
     said, found = set[str](), []
-    for same in alike.values():
-        head = f"## {', '.join(one.id for one in same)} ({' | '.join(options(same[0]))})"
-        lines = [head, *(one.what for one in same), *_body(_whole(same[0])).split("\n")]
+    for (body, words), same in alike.items():
+        head = f"## {', '.join(one.id for one in same)} ({words})"
+        lines = [head, *(one.what for one in same), *body.split("\n")]
         found.append("\n".join(_AGAIN.sub(r"\1as above", line) if line in said else line for line in lines))
         said |= {line for line in lines if _AGAIN.match(line)}
     return "\n\n".join(found) + "\n"
@@ -263,15 +263,18 @@ def _body(shown: dict[str, Any]) -> str:
     """The texts of a question, and what went wrong before where it was alike."""
     parts = [f"--- {n}\n{shown[n]}" for n in ("base", "ours", "theirs") if n in shown]
     parts += [shown["text"]] if "text" in shown else []
-    wrong = shown.get("went_wrong_before", [])
-    return "\n".join([*parts, *(f"went wrong before, {note['incident']}: {note['note']}" for note in wrong)])
+    return "\n".join([*parts, *_went_wrong(shown)])
+
+
+def _went_wrong(shown: dict[str, Any]) -> list[str]:
+    notes = shown.get("went_wrong_before", [])
+    return [f"went wrong before, {note['incident']}: {note['note']}" for note in notes]
 
 
 def _text(shown: dict[str, Any]) -> str:
     """A question for people."""
     parts = [shown["what"]]
     parts += [f"--- {n}\n{shown[n]}" for n in ("base", "ours", "theirs", "text") if n in shown]
-    wrong = shown.get("went_wrong_before", [])
-    parts += [f"went wrong before, {note['incident']}: {note['note']}" for note in wrong]
+    parts += _went_wrong(shown)
     answers = [f"resolve {shown['id']} {how}" for how in shown["answer"]]
     return "\n\n".join([*parts, "\n".join(["answers:", *answers])])

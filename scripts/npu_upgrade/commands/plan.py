@@ -13,7 +13,6 @@ import argparse
 import ast
 import difflib
 import textwrap
-from typing import Any
 
 from npu_upgrade.code.conflict_text import marker_rows
 from npu_upgrade.code.module import parse_module
@@ -98,38 +97,32 @@ def _diff(job: Job, name: str) -> Result:
             try_="upgrade.py plan --format text",
         )
     found: dict[str, str] = {}
-    upstream = [one["name"] for one in chosen if marker_rows(_merged(job, one["path"]))]
+    upstream: list[str] = []
     for one in chosen:
-        if one["name"] in upstream:
-            sides, names = (one["base"], one["theirs"]), ("base", "target")
-        else:
-            ours = _unit(job, one)
-            sides, names = (one["theirs"], ours), ("target", f"{one['path']}: {one['name']}")
+        path = job.root / one["path"]
+        try:
+            now = path.read_text("utf-8")
+            if marker_rows(now):
+                upstream.append(one["name"])
+                sides, names = (one["base"], one["theirs"]), ("base", "target")
+            else:
+                unit = parse_module(now).units.get(one["name"])
+                sides = one["theirs"], unit.source if unit else ""
+                names = "target", f"{one['path']}: {one['name']}"
+        except (OSError, SyntaxError) as error:
+            raise BadInput(
+                f"{path} cannot be read as Python: {error}",
+                expected="a merged file that is Python",
+                try_="correct it by hand; upgrade.py plan tells what is wrong",
+            ) from error
         before, after = map(_plain, sides)
         found[one["name"]] = "\n".join(difflib.unified_diff(before, after, *names, n=1, lineterm=""))
     text = "\n\n".join(filter(None, found.values())) or "no difference"
-    summary = f"{', '.join(found)} beside the target's"
-    if upstream:
-        summary = f"conflicts are open: what upstream changed in {', '.join(upstream)} since the base"
+    beside = [name for name in found if name not in upstream]
+    changed = f"conflicts are open: what upstream changed in {', '.join(upstream)} since the base"
+    said = [f"{', '.join(beside)} beside the target's"] if beside else []
+    summary = "; ".join([*said, *([changed] if upstream else [])])
     return Result(Verdict.PASS, summary, {"job": job.id, "diff": found}, text, brief={"diff": found})
-
-
-def _merged(job: Job, path: str) -> str:
-    return (job.root / path).read_text("utf-8", "replace") if (job.root / path).is_file() else ""
-
-
-def _unit(job: Job, one: dict[str, Any]) -> str:
-    """The source of a merged method as it is now, empty where it is gone."""
-    path = job.root / one["path"]
-    try:
-        unit = parse_module(path.read_text("utf-8")).units.get(one["name"])
-    except (OSError, SyntaxError) as error:
-        raise BadInput(
-            f"{path} cannot be read as Python: {error}",
-            expected="a merged file that is Python",
-            try_="correct it by hand; upgrade.py plan tells what is wrong",
-        ) from error
-    return unit.source if unit else ""
 
 
 def _plain(source: str) -> list[str]:

@@ -10,7 +10,7 @@ from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import imports_of
 from npu_upgrade.code.signatures import given_names, misfit
-from npu_upgrade.code.statements import statements_of
+from npu_upgrade.code.statements import nodes_of, statements_of
 from npu_upgrade.program.constructors import constructor
 from npu_upgrade.program.program import ClassSymbol, Program
 
@@ -43,20 +43,15 @@ def _of_conflict(triple: Triple, program: Program, path: str, method: str, texts
 
 
 def _makers(text: str) -> Iterator[tuple[str, ast.Call]]:
-    """The calls with keywords of what is named like a class, in the statements that are whole."""
+    """The calls with keywords of what is named like a class."""
     try:
         statements = statements_of(text)
     except SyntaxError:
         return
-    for statement in statements:
-        try:
-            tree = ast.parse(statement.key)
-        except SyntaxError:  # the head of a block
-            continue
-        for node in ast.walk(tree):
-            named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords
-            if named and node.func.id.lstrip("_")[:1].isupper():
-                yield node.func.id, node
+    for node in (node for statement in statements for node in nodes_of(statement.key)):
+        named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords
+        if named and node.func.id.lstrip("_")[:1].isupper():
+            yield node.func.id, node
 
 
 def _misfit(triple: Triple, program: Program, path: str, name: str, call: ast.Call) -> str:
