@@ -189,6 +189,17 @@ def test_the_reason_of_several_gaps_stands_once_in_the_message(world: World, cap
     assert "Left out: - nobody asks for them: " in message
 
 
+def test_every_run_that_a_row_of_the_features_is_from_stands_in_the_message(proven: World, capsys) -> None:
+    """A later run may have tried one feature only."""
+    row = {"feature": "lora", "status": "not proven", "why": "it served, and the answer is empty"}
+    proven.serve(gate="features", verdict="INCONCLUSIVE", features=[row], summary="1 not proven")
+    proven.generate(capsys)
+    code, result = deliver(proven, capsys)
+    assert code == 0, result
+    lines = [line for line in proven.body().splitlines() if ": features " in line]
+    assert [line.split()[3:5] for line in lines] == [["features", "PASS"], ["features", "INCONCLUSIVE"]]
+
+
 def test_two_models_go_into_one_commit(proven: World, capsys) -> None:
     other = "Qwen/Qwen3-32B"
     artifacts_kit.add_all(proven.workspace, code=proven.code, model=other, model_name="Qwen3-32B")
@@ -205,6 +216,7 @@ def test_two_models_go_into_one_commit(proven: World, capsys) -> None:
     assert code == 0, result
     body = proven.body()
     assert "- Qwen/Qwen3-8B (Qwen3ForCausalLM)\n- Qwen/Qwen3-32B (Qwen3ForCausalLM)" in body
+    assert "- Qwen3-8B: NPU real: serve PASS" in body and "- Qwen3-32B: NPU real: serve PASS" in body
     assert "Adapted-Model: Qwen3-8B, Qwen3-32B" in body
     pages = [f"docs/source/tutorials/models/{name}.md" for name in ("Qwen3-32B", "Qwen3-8B")]
     assert set(pages) <= set(proven.committed())

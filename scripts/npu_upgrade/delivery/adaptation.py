@@ -82,7 +82,8 @@ def prepare(order: Order) -> Adapted:
     """
     facts = [one.facts for one in order.parts]
     names = ", ".join(one.name for one in facts)
-    runs = [run for one in facts for run in _check_runs(one)]
+    runs = {one.name: _check_runs(one) for one in facts}
+    every = [run for of_one in runs.values() for run in of_one]
     _check_gaps(order)
     checked = {one.folder: _check_documents(one, order) for one in order.parts}
     place = open_place(order.repo, f"Adapted-Model: {names}", new=f"adapt-{facts[0].name}")
@@ -100,7 +101,7 @@ def prepare(order: Order) -> Adapted:
             try_="adapt.py artifacts MODEL --tree REPO; --ascend-base REF for work that is committed already",
         )
     check_contents(root, [path for path in choice.changed if path in choice.local])
-    check_plugins(root, choice.local, runs)
+    check_plugins(root, choice.local, every)
     code = [path for path in choice.changed if path not in documents]
     on_npu = all(one.on_npu for one in facts)
     served = [one.served.record.id for one in facts if one.served]
@@ -112,7 +113,7 @@ def prepare(order: Order) -> Adapted:
         place, subject, choice.changed, text, validation, said, choice.incoming, left=choice.left
     )
     reports = {folder: dict(bundle.reports) for folder, (bundle, _) in checked.items()}
-    return Adapted(delivery, code, choice.patches, runs, reports)
+    return Adapted(delivery, code, choice.patches, every, reports)
 
 
 def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
@@ -162,7 +163,9 @@ def comment(adapted: Adapted, sha: str, issue: str) -> str:
     return answer
 
 
-def _sections(parts: Sequence[Part], choice: Choice, code: int, runs: list[Run]) -> list[Section]:
+def _sections(
+    parts: Sequence[Part], choice: Choice, code: int, runs: Mapping[str, Sequence[Run]]
+) -> list[Section]:
     changed = [f"{count(len(choice.changed), 'file')}, {code} of them code"]
     changed += [choice.moved] if choice.moved else []
     changed += [f"{path.name} (SHA-256 {sha256(data)[:12]})" for path, data in choice.patches.items()]
@@ -188,12 +191,15 @@ def _sections(parts: Sequence[Part], choice: Choice, code: int, runs: list[Run])
         Section("Versions", list(dict.fromkeys(versions))),
         counted("Open gaps", gaps),
         Section("Left out", [f"{note}: {', '.join(ids)}" for note, ids in left_out.items()]),
-        evidence([run.record for run in runs]),
+        evidence([(name if len(parts) > 1 else "", run.record) for name, of in runs.items() for run in of]),
     ]
 
 
 def _check_runs(facts: Facts) -> list[Run]:
-    """The newest run of every gate and label that judged this code; :class:`BadInput` where there is none."""
+    """The newest run of every gate and label that judged this code, and those with the newest row of a feature.
+
+    :class:`BadInput` where there is none.
+    """
     if not facts.current:
         named = ", ".join(sorted({f"{run.gate} ({run.label})" for run in facts.runs}))
         again = gate_command("serve", facts.model).short
@@ -203,7 +209,9 @@ def _check_runs(facts: Facts) -> list[Run]:
             " the releases that the plan is for",
             try_=f"{again}, with the interpreter that imports them from there",
         )
-    return list(standing(facts.current).values())
+    rows = [feature.run for feature in facts.features if feature.run]  # a later run may have tried a few only
+    counting = {run.id: run for run in [*standing(facts.current).values(), *rows]}
+    return [run for run in facts.current if run.id in counting]
 
 
 def _check_documents(part: Part, order: Order) -> tuple[Bundle, Written]:

@@ -48,10 +48,13 @@ def counted(heading: str, items: Sequence[str]) -> Section:
     return Section(heading, first_of(items, SHOWN), f"({len(items)})")
 
 
-def evidence(records: Sequence[Record]) -> Section:
-    """The verdicts that a delivery rests on."""
-    items = [f"{r.label}: {r.gate} {r.verdict} (record {r.id[:12]}): {r.summary}" for r in records]
-    return Section("Evidence for", items, f"tree {records[0].tree[:12]}")
+def evidence(records: Sequence[tuple[str, Record]]) -> Section:
+    """The verdicts that a delivery rests on, each with the name of the model, where there are several."""
+    items = [
+        f"{of and f'{of}: '}{one.label}: {one.gate} {one.verdict} (record {one.id[:12]}): {one.summary}"
+        for of, one in records
+    ]
+    return Section("Evidence for", items, f"tree {records[0][1].tree[:12]}")
 
 
 def compose(

@@ -187,7 +187,7 @@ def _sections(
     methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
     waived = audit.data.get("waived", []) if audit else []
     by_hand = _by_hand(job, plan)
-    proven = evidence(standing)
+    proven = evidence([("", record) for record in standing])
     pending = _pending(standing)
     left = not_run(pending)
     left_out = {gate: why for gate in ("audit", "emulate") if (why := not_for(job, gate))}
