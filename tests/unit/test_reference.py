@@ -264,6 +264,14 @@ def test_what_the_server_refuses_is_no_proof_and_what_breaks_it_is_wrong() -> No
     assert "no answer: HTTP 500" in broken.why
 
 
+def test_an_ascend_server_with_adapters_is_not_asked_what_it_makes_of_a_prompt() -> None:
+    """Log-probabilities of a prompt end it; its own tokens are enough."""
+    broken = Server(statuses={"prompt_logprobs": 500})
+    adapters = BF16 | {"device": "npu", "lora_config": {"max_loras": 1}}
+    assert compared(broken, settings=adapters).state == EQUAL
+    assert compared(broken, settings=adapters | {"device": "cpu"}).state == DIFFERS
+
+
 def test_prompts_that_do_not_fit_are_left_out() -> None:
     assert compared(Server(), settings=BF16 | {"max_model_len": 30}).state == NONE
 

@@ -102,7 +102,8 @@ class Held:
         """Ask the server called ``name``, whose settings are ``resolved``; ``outcome`` is then of it."""
         if self.reference:
             finer = _FINER.get(str(resolved.get("dtype")), 1.0)
-            asked = _Asked(self.reference, finer, resolved.get("max_model_len") or math.inf)
+            adapters = bool(resolved.get("lora_config")) and resolved.get("device") == "npu"
+            asked = _Asked(self.reference, finer, resolved.get("max_model_len") or math.inf, not adapters)
             lossy = f"quantization {resolved.get('quantization')}, cache {resolved.get('cache_dtype')}"
             if resolved.get("quantization") or "fp8" in lossy or "int8" in lossy:
                 asked.refused.append(f"served with {lossy}, the reference without")
@@ -179,11 +180,16 @@ class _Place(NamedTuple):
 
 @dataclass
 class _Asked:
-    """``finer``: rounding of the served dtype over that of the half dtype; ``longest``: of tokens."""
+    """``finer``: rounding of the served dtype over that of the half dtype; ``longest``: of tokens.
+
+    ``reads``: whether it is asked for what it makes of a prompt, which ends a vllm-ascend with adapters
+    (``lora-adapter-not-there`` in signatures.yaml).
+    """
 
     reference: Reference
     finer: float
     longest: float
+    reads: bool = True
     places: list[_Place] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     wrong: str = ""
@@ -198,12 +204,12 @@ class _Asked:
         top, body = _top(prompt), body | {"max_tokens": len(prompt.tokens)}
         if prompt.kind == TEXT:
             more = {"prompt": prompt.ids + prompt.tokens, "max_tokens": 1, "prompt_logprobs": top}
-            whole = self._answer(prompt, client.post(COMPLETIONS, body | more))
+            whole = self._answer(prompt, client.post(COMPLETIONS, body | more)) if self.reads else {}
             more = {"prompt": prompt.ids, "logprobs": top}
             own = self._answer(prompt, client.post(COMPLETIONS, body | more))
         else:
             body["messages"] = [{"role": "user", "content": with_image(LOOK, picture(prompt.seed))}]
-            if max(prompt.ids) < self.reference.vocabulary:  # of another one there is no log-probability
+            if self.reads and max(prompt.ids) < self.reference.vocabulary:  # of another one there is no log-probability
                 body["prompt_logprobs"] = top
             more = {"logprobs": True, "top_logprobs": top}
             whole = own = self._answer(prompt, client.post(CHAT, body | more))
