@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -95,14 +96,22 @@ def device_scopes(world: World) -> tuple[Scope, ...]:
     program, package = world.program, world.side.project.package
     audited = {file.path for file in world.files}
     paths = {path for word in (device, device.upper()) for path in program.holding(package, word)} - audited
-    named = re.compile(rf"^\s*(?:async )?(?:class|def) \w*(?:{device}|{device.upper()})", re.MULTILINE)
     texts = ((path, program.text(path)) for path in sorted(paths))
     wanted = (
-        path for path, text in texts if named.search(text) and (not world.words or world.words.search(text))
+        path
+        for path, text in texts
+        if _names_something(text, device) and (not world.words or world.words.search(text))
     )
     files = map(program.file, wanted)
     found = (scope for file in files if file for scope in functions_of(file))
     return tuple(scope for scope in found if any(is_for_device(name, device) for name in _names(scope)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_something(text: str, device: str) -> bool:
+    """Whether a text has a function or a class that is named for the device; asked of many trees."""
+    named = rf"^\s*(?:async )?(?:class|def) \w*(?:{device}|{device.upper()})"
+    return re.search(named, text, re.MULTILINE) is not None
 
 
 def device_files(world: World) -> list[File]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.uses import defined_in
+from npu_upgrade.code.walk import walk
 
 _Definition = Function | ast.ClassDef
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ACCESSOR = re.compile(r"[ \t]*@[\w.]+\.(setter|getter|deleter)[ \t]*(?:#[^\r\n]*)?\r?$", re.MULTILINE)
+_SMALL = 256  # Python has one object for each number up to this one anyway
 _DEFINES = re.compile(r"^[ \t]*(?:async|def|class)\b", re.MULTILINE)
 
 
@@ -82,24 +84,19 @@ class Module:
 def parse_module(source: str) -> Module:
     """Parse ``source``; raises :class:`SyntaxError`. Cached by content."""
     tree = ast.parse(source)
-    _share_numbers(tree)
+    if source.count("\n") > _SMALL:
+        _share_numbers(tree)
     return Module(source, tree)
 
 
 def _share_numbers(tree: ast.AST) -> None:
-    """Give equal lines and columns one object: Python makes two for each node, an eighth of a tree's memory."""
+    """Give equal line numbers one object: Python makes two for each node, an eighth of a tree's memory."""
     numbers: dict[int, int] = {}
-    waiting = [tree]
-    while waiting:
-        fields = waiting.pop().__dict__
-        for name, value in fields.items():
-            kind = type(value)
-            if kind is int:
-                fields[name] = numbers.setdefault(value, value)
-            elif kind is list:
-                waiting += [node for node in value if isinstance(node, ast.AST)]
-            elif isinstance(value, ast.AST):
-                waiting.append(value)
+    for node in walk(tree):
+        fields = node.__dict__
+        for name in ("lineno", "end_lineno"):
+            if (line := fields.get(name) or 0) > _SMALL:
+                fields[name] = numbers.setdefault(line, line)
 
 
 def unit_names(definitions: Sequence[tuple[str, str]]) -> list[str]:

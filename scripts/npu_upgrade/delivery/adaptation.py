@@ -196,7 +196,7 @@ def _sections(
 
 
 def _check_runs(facts: Facts) -> list[Run]:
-    """The newest run of every gate and label that judged this code, and those with the newest row of a feature.
+    """The newest run of every gate and label that judged this code, and of every row of the features.
 
     :class:`BadInput` where there is none.
     """

@@ -69,16 +69,10 @@ class UnitDiff:
 
     def _sides(self, a: int, b: int, chosen: Collection[Change]) -> list[_Place]:
         """By which version's headers a common statement stands: those of the pieces that moved it."""
-        movers = [p for p in self.pieces if self._holds_header(p, a, b)]
+        movers = self._movers[0][a] + self._movers[1][b]
         before = [p for p in self.pieces if p.b1 <= b and p.a1 <= a]
         taken = {piece in chosen for piece in movers or before[-1:] or self.pieces[:1]}
         return [("old", a)] * (taken != {True}) + [("new", b)] * (taken != {False})
-
-    def _holds_header(self, piece: Change, a: int, b: int) -> bool:
-        above = headers(self._above[0], a), headers(self._above[1], b)
-        return any(piece.a0 <= n < piece.a1 for n in above[0]) or any(
-            piece.b0 <= n < piece.b1 for n in above[1]
-        )
 
     def _below(self, place: _Place, known: dict[_Place, tuple[int, int]]) -> tuple[int, int]:
         """Where the nearest header of a statement stands that is there, and the column below it."""
@@ -96,6 +90,18 @@ class UnitDiff:
     @cached_property
     def _above(self) -> tuple[list[int | None], list[int | None]]:
         return parents(self.old), parents(self.new)
+
+    @cached_property
+    def _movers(self) -> list[list[list[Change]]]:
+        """The pieces in which the headers of each statement of the old version are, and of the new."""
+        sides = [
+            {number: piece for piece in self.pieces for number in range(piece.a0, piece.a1)},
+            {number: piece for piece in self.pieces for number in range(piece.b0, piece.b1)},
+        ]
+        return [
+            [[pieces[one] for one in headers(above, number) if one in pieces] for number in range(len(above))]
+            for pieces, above in zip(sides, self._above, strict=True)
+        ]
 
     @cached_property
     def _stand_ins(self) -> dict[_Place, _Place]:

@@ -209,7 +209,9 @@ class _Asked:
             own = self._answer(prompt, client.post(COMPLETIONS, body | more))
         else:
             body["messages"] = [{"role": "user", "content": with_image(LOOK, picture(prompt.seed))}]
-            if self.reads and max(prompt.ids) < self.reference.vocabulary:  # of another one there is no log-probability
+            if (
+                self.reads and max(prompt.ids) < self.reference.vocabulary
+            ):  # of another one there is no log-probability
                 body["prompt_logprobs"] = top
             more = {"logprobs": True, "top_logprobs": top}
             whole = own = self._answer(prompt, client.post(CHAT, body | more))
