@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import artifacts_kit
 import model_kit as kit
 import pytest
 from command_kit import called
@@ -299,6 +300,24 @@ def test_the_plan_names_files_and_order(adapt, tmp_path):
     assert "tests/e2e/models/configs/m.yaml" in paths
     reuse = adapt("plan", kit.checkpoint(tmp_path / "known"))[1]
     assert reuse["steps"][0]["name"] == "dummy"
+
+
+def test_the_plan_says_whether_the_checkout_is_the_release_that_the_gates_run(adapt, tmp_path):
+    """Evidence is of the release; a checkout that differs would be delivered with another code's runs."""
+    tree = artifacts_kit.mkdocs_tree(tmp_path / "tree")
+    package = tree / "vllm_ascend"
+    package.mkdir()
+    for name in ("__init__.py", "platform.py"):
+        (package / name).write_text("")
+    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "x")):
+        subprocess.run(["git", "-c", "user.name=T", "-c", "user.email=t@e.org", *words], cwd=tree, check=True)
+    folder = kit.checkpoint(tmp_path / "m")
+    given = ("plan", folder, "--ascend", f"git:{tree}@main", "--delivery", tree)
+    assert "is that of git:" in adapt(*given)[1]["summary"]
+    (package / "platform.py").write_text("import os\n")
+    summary = adapt(*given)[1]["summary"]
+    assert "which the gates run, in 1 files (vllm_ascend/platform.py): --ascend" in summary
+    assert "the gates run" not in adapt("plan", folder, "--ascend", tree, "--delivery", tree)[1]["summary"]
 
 
 def test_the_plan_of_a_plugin_names_no_file_of_the_trees(adapt, tmp_path):

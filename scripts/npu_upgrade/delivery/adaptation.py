@@ -26,6 +26,7 @@ from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic, write_json
 from npu_upgrade.ground.kept import written
+from npu_upgrade.job.adaptation import DELIVERED
 from npu_upgrade.job.tree_form import form_of
 from npu_upgrade.job.validation import PENDING, Validation
 
@@ -69,6 +70,7 @@ class Adapted:
     patches: dict[Path, bytes]
     runs: list[Run]
     reports: dict[Path, dict[str, str]]
+    open_gaps: Sequence[str] = ()
 
     @property
     def comment(self) -> str:
@@ -113,7 +115,8 @@ def prepare(order: Order) -> Adapted:
         place, subject, choice.changed, text, validation, said, choice.incoming, left=choice.left
     )
     reports = {folder: dict(bundle.reports) for folder, (bundle, _) in checked.items()}
-    return Adapted(delivery, code, choice.patches, every, reports)
+    named = [*order.open_gaps, *([NPU] if order.pending_npu else [])]
+    return Adapted(delivery, code, choice.patches, every, reports, named)
 
 
 def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
@@ -136,7 +139,8 @@ def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
             files=delivery.changed,
         )
         write_atomic(folder / REPORT, report)
-        write_json(folder / "delivered.json", {"commit": done.sha, "branch": delivery.place.branch})
+        told = {"commit": done.sha, "branch": delivery.place.branch, "open": list(adapted.open_gaps)}
+        write_json(folder / DELIVERED, told)
     return done
 
 

@@ -28,11 +28,11 @@ from npu_upgrade.commands.adapt.model_arguments import options_again
 from npu_upgrade.commands.arguments import REPEATED, option
 from npu_upgrade.commands.job_arguments import add_workspace_argument
 from npu_upgrade.ground.command import Command, adapt
-from npu_upgrade.ground.files import write_together
+from npu_upgrade.ground.files import read_object, write_together
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.paths import models_folder
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.adaptation import notes_of
+from npu_upgrade.job.adaptation import DELIVERED, notes_of
 from npu_upgrade.job.journal import Journal
 from npu_upgrade.job.requirements import Gap
 from npu_upgrade.job.stages import find_workspace
@@ -118,7 +118,7 @@ def _checked(
     unanswered = [gap.id for gap in _unanswered(facts.gaps, folder)]
     left = [gap.id for gap in facts.gaps if gap.id not in unanswered]
     gaps = f"; {len(unanswered)} gaps: {', '.join(unanswered)}" if unanswered else ""
-    gaps += f"; left open with a note: {', '.join(left)}" if left else ""
+    gaps += f"; left open with a note, or in the commit: {', '.join(left)}" if left else ""
     if stale:
         summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}{gaps}"
         return Result(Verdict.FAIL, summary, data, text, _again(args))
@@ -128,9 +128,10 @@ def _checked(
 
 
 def _unanswered(gaps: list[Gap], folder: Path) -> list[Gap]:
-    """Those that nobody left open with a note."""
-    notes = notes_of(Journal(folder).skipped(), gaps)
-    return [gap for gap in gaps if gap.id not in notes]
+    """Those that nobody left open with a note, or named in the delivered commit."""
+    named = read_object(folder / DELIVERED).get("open") or []
+    answered = {*notes_of(Journal(folder).skipped(), gaps), *named}
+    return [gap for gap in gaps if gap.id not in answered]
 
 
 def _filling(args: argparse.Namespace, gaps: list[Gap], folder: Path) -> Command:

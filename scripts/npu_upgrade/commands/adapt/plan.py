@@ -21,7 +21,7 @@ import msgspec
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
 from npu_upgrade.checkpoint.likeness import AS_NAMED, Likeness, families, flat
 from npu_upgrade.checkpoint.locate import model_folder
-from npu_upgrade.checkpoint.reading import shortened, unsure
+from npu_upgrade.checkpoint.reading import unsure
 from npu_upgrade.checkpoint.registry import read_registry
 from npu_upgrade.checkpoint.scaffold import (
     decisions,
@@ -46,13 +46,14 @@ from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.kept import kept
 from npu_upgrade.ground.paths import WORK_DIR
-from npu_upgrade.ground.tables import table
+from npu_upgrade.ground.tables import shortened, table
 from npu_upgrade.ground.verdict import Result, Verdict
-from npu_upgrade.job.adaptation import adaptation, going_on, open_models
+from npu_upgrade.job.adaptation import PACKAGES, adaptation, going_on, open_models
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.tree_form import delivery_problem
 from npu_upgrade.sources.checkout import open_checkout
 from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.tree import open_source
 
 EXAMPLES = """/models/Qwen3-8B
 /models/New-7B --vllm ../vllm --ascend ../vllm-ascend --delivery ../vllm-ascend
@@ -145,7 +146,10 @@ def run(args: argparse.Namespace) -> Result:
         data["likeness"].pop(long)
     after = _next(args, verdict, plan)
     together = open_models(args.workspace or find_workspace(Path.cwd()))
-    return Result(verdict, _summary(plan, verdict, together, args.form), data, _text(plan), after)
+    summary = _summary(plan, verdict, together, args.form)
+    if verdict is not Verdict.FAIL:
+        summary += _beside_release(Path(trees["delivery"].root), sources)
+    return Result(verdict, summary, data, _text(plan), after)
 
 
 def _trees(args: argparse.Namespace, sources: Sources) -> dict[str, Tree]:
@@ -265,6 +269,22 @@ def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str], form: st
         name = "-".join(sorted(together)) if len(together) <= _NAMED else "models"
         summary += f"; the commit needs a branch of its own: git -C {repo} switch -c adapt-{name}"
     return summary + (f"; {len(plan.decisions)} decisions" if plan.decisions else "")
+
+
+def _beside_release(repo: Path, sources: Sources) -> str:
+    """Whether the checkout that gets the commit is the release that the gates will run."""
+    release, package = sources.ascend.tree if sources.ascend else None, PACKAGES["ascend"]
+    if release is None or release.spec.startswith("dir:") or not (repo / package).is_dir():
+        return ""
+    here = open_source(f"dir:{repo}")
+    paths = [path for path in {*here.list(package)} & {*release.list(package)} if path.endswith(".py")]
+    other = sorted(path for path in paths if here.read(path) != release.read(path))
+    if not other:
+        return f"; the checkout's {package} is that of {release.spec} ({len(paths)} files compared)"
+    return (
+        f"; the checkout differs from {release.spec}, which the gates run, in {len(other)} files"
+        f" ({shortened(other, 2)}): --ascend {repo} has them judge the checkout"
+    )
 
 
 def _text(plan: PlanFile) -> str:
