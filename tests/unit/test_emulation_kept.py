@@ -88,6 +88,21 @@ def before(tmp_path):
     return environment
 
 
+def test_a_server_that_passes_after_a_failure_of_the_same_files_says_so(tmp_path):
+    """Its answers come and go; the second word alone would be the first's opposite."""
+    environment = packages(tmp_path, "omni-1")
+
+    def kept_with(state: str, why: str = "", tier: str = "pipelines") -> str:
+        return kept.keep(kept.record(Outcome(tier, "tts", state, why), One(), environment, [], set())).outcome
+
+    assert kept_with("PASS").failed_once == ""
+    kept_with("FAIL", "38400 samples, not 21120")
+    assert kept_with("PASS").failed_once == "38400 samples, not 21120"
+    assert kept_with("PASS").failed_once == "38400 samples, not 21120"  # and goes on saying it
+    kept_with("FAIL", "once", "eager")
+    assert kept_with("PASS", tier="eager").failed_once == ""
+
+
 def test_it_holds_for_the_same_content(before):
     assert holds(before)
     assert kept.found("graph", One(), before) is None

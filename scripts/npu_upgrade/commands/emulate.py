@@ -658,6 +658,8 @@ def _result(
         ("not shown", [name for name in names if name not in lagging]),
     ):
         summary += f"; {said}: {', '.join(these)}" if these else ""
+    if unsteady := [one.new.name for one in together if one.new.failed_once]:
+        summary += f"; passed, and failed in another run of the same files: {', '.join(unsteady)}"
     if asked.old is None:
         summary += "; no old pair to compare with"
     text = asked.head(f"{LABEL} of {named(asked.triple)}\n") + as_text(together, covered)
@@ -682,9 +684,9 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     ``own`` are the files of the job: what else changed since the old pair is in the whole result.
     """
     names = ("baseline", "problems", "pending", "changed_and_never_seen", "hardware_or_review_only")
-    odd = [run for run in data["runs"] if run["state"] != PASS]
+    odd = [run for run in data["runs"] if run["state"] != PASS or run.get("failed_once")]
     odd.sort(key=lambda run: (run["state"] in (LAG, ABSENT), run["state"] != FAIL))
-    shown = ("tier", "scenario", "state", "why", "where", "log")
+    shown = ("tier", "scenario", "state", "why", "failed_once", "where", "log")
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
     left = not_run(data["pending"])
     counted: dict[str, Any] = {name: len(data[name]) for name in names[2:]}

@@ -179,9 +179,9 @@ def _play(
         outcome = read_outcome(out, tier, name)
         outcome = replace(outcome, lines=silent | dict(outcome.lines))
         scenario = by_name.get((tier, name))
-        ran[tier, name] = kept.record(outcome, scenario, environment, *dependencies(out, tier, name))
-        if outcome.state != INCONCLUSIVE:  # the machine may be at fault
-            kept.keep(ran[tier, name])
+        found = kept.record(outcome, scenario, environment, *dependencies(out, tier, name))
+        # what shows nothing is not kept: the machine may be at fault
+        ran[tier, name] = found if outcome.state == INCONCLUSIVE else kept.keep(found)
         return outcome
 
     runs = [

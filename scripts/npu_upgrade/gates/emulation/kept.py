@@ -27,7 +27,7 @@ from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices
 from npu_upgrade.gates.emulation.changed import executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
-from npu_upgrade.gates.emulation.outcome import FAIL, Outcome
+from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.gates.emulation.packages import STAMP
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
@@ -200,13 +200,23 @@ def _place(tier: str, name: str) -> Path:
     return cache_root() / "emulation" / "outcomes" / f"{tier}-{name}"
 
 
-def keep(ran: Ran) -> None:
-    """Keep an outcome beside those of other contents; the oldest go."""
+def keep(ran: Ran) -> Ran:
+    """Keep an outcome beside those of other contents; the oldest go.
+
+    Returns it, with why an earlier run of the same files failed where a server's answers come and go.
+    """
     folder = _place(ran.outcome.tier, ran.outcome.scenario)
     same = sha256(repr((ran.version, ran.environment, sorted(ran.packages.items()))))[:16]
-    write_atomic(folder / f"{same}.json", msgspec.json.encode(ran))
-    for path in _newest_first(folder)[_KEPT:]:
-        path.unlink(missing_ok=True)
+    path = folder / f"{same}.json"
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        before = msgspec.json.decode(path.read_bytes(), type=Ran)
+        if ran.outcome.tier in SERVED and ran.outcome.state == PASS:
+            failed = before.outcome.why if before.outcome.state == FAIL else before.outcome.failed_once
+            ran = msgspec.structs.replace(ran, outcome=replace(ran.outcome, failed_once=failed))
+    write_atomic(path, msgspec.json.encode(ran))
+    for old in _newest_first(folder)[_KEPT:]:
+        old.unlink(missing_ok=True)
+    return ran
 
 
 def all_kept(tier: str, name: str) -> Iterator[Ran]:

@@ -43,7 +43,8 @@ class Outcome:
 
     ``where`` is file:line in the tree of the code under test, ``log`` the scenario's own log, ``lines`` the
     executed lines by file, ``seconds`` wall time, ``peak_mib`` the memory of the scenario's processes in
-    MiB, ``worker`` and ``runner`` the classes that were built, ``costs`` what its steps cost.
+    MiB, ``worker`` and ``runner`` the classes that were built, ``costs`` what its steps cost; ``failed_once``
+    why another run of the same files failed, where this one of a server passed.
     """
 
     tier: str
@@ -60,6 +61,7 @@ class Outcome:
     worker: str = ""
     runner: str = ""
     costs: tuple[Cost, ...] = ()
+    failed_once: str = ""
 
     @property
     def name(self) -> str:
