@@ -153,7 +153,7 @@ def test_gaps_are_delivered_only_by_name(world: World, refused, capsys) -> None:
     assert "experimental" in world.body()
     given = ("--tree", str(world.repo), "--workspace", str(world.workspace), "--check")
     code, checked = artifacts_kit.run(capsys, "artifacts", artifacts_kit.HF_ID, *given)
-    assert (code, "left open with a note, or in the commit: accuracy" in checked["summary"]) == (0, True)
+    assert (code, "named in the commit: accuracy" in checked["summary"]) == (0, True)
     assert (result["commit"], sorted(result["files"])) == (world.head(), sorted(world.committed()))
     assert result["open_gaps"] == ["accuracy"]
     report = Path(result["report"])

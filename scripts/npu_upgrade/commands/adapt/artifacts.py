@@ -116,9 +116,12 @@ def _checked(
     stale = sorted(bundle.changed)
     text = _listing(bundle, facts)
     unanswered = [gap.id for gap in _unanswered(facts.gaps, folder)]
-    left = [gap.id for gap in facts.gaps if gap.id not in unanswered]
+    noted = notes_of(Journal(folder).skipped(), facts.gaps)
+    left = [gap.id for gap in facts.gaps if gap.id in noted]
+    named = [gap.id for gap in facts.gaps if gap.id not in {*noted, *unanswered}]
     gaps = f"; {len(unanswered)} gaps: {', '.join(unanswered)}" if unanswered else ""
-    gaps += f"; left open with a note, or in the commit: {', '.join(left)}" if left else ""
+    gaps += f"; left open with a note: {', '.join(left)}" if left else ""
+    gaps += f"; named in the commit: {', '.join(named)}" if named else ""
     if stale:
         summary = f"{len(stale)} files are not as the evidence says: {', '.join(stale)}{gaps}"
         return Result(Verdict.FAIL, summary, data, text, _again(args))
