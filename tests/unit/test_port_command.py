@@ -16,6 +16,7 @@ from port_kit import ASCEND, GPU_AR_NEW, GPU_AR_OLD, GPU_BASE, NPU_AR, PortWorld
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.commands import port_inputs
 from npu_upgrade.ground.files import write_json
+from npu_upgrade.job.conflicts import FROM_PORT, conflicts_in, without
 from npu_upgrade.job.job import start_job
 
 AR = f"{NPU_WORKER}/npu_ar_model_runner.py"
@@ -241,6 +242,48 @@ def test_a_hunk_without_a_place_is_refused(tmp_path: Path) -> None:
     code, data, _ = world.port("--apply", hunk["id"])
     assert (hunk["tier"], code) == (3, 1)
     assert data["refused"][0]["reason"]
+
+
+def test_what_does_not_combine_is_left_as_a_conflict_of_a_method_that_is_taken_whole(tmp_path: Path) -> None:
+    steps = "        payload = self.pack(states)\n        self.send(payload)\n"
+    theirs = (
+        "        parcel = self.pack(states, True)\n        self.ship(parcel)\n        payload = parcel.load\n"
+    )
+    ours = "        payload = self.encode(states.cpu())\n        self.push(payload)\n"
+    counted = (
+        "        tokens = self.count(batch)\n",
+        "        tokens = self.count(batch)\n        self.mark(tokens)\n",
+    )
+    changed, npu = GPU_AR_OLD.replace(steps, theirs).replace(*counted), NPU_AR.replace(steps, ours)
+    world = PortWorld(tmp_path, omni_files(changed, npu))
+    assert world.port()[1]["drafts"][0]["conflicts"] == 1
+    code, data, _ = world.port("--group", "ar.run", "--conflicts")
+    assert (code, [one["unit"] for one in data["methods"]]) == (0, ["NPUARModelRunner.run"]), data
+    text = world.ar.read_text()
+    (conflict,) = conflicts_in(text, AR, {})
+    assert conflict.reason == FROM_PORT
+    assert [f"{side}\n" for side in conflict.texts] == [steps, ours, theirs]
+    marked = ("            tokens += 1\n", "            tokens += 1\n        self.mark(tokens)\n")
+    assert without(text, conflict, ours) == npu.replace(*marked)
+
+
+@pytest.mark.parametrize(
+    "given", [("--conflicts",), ("--top", "--conflicts"), ("--group", "ar.pack", "--conflicts")]
+)
+def test_a_method_that_is_taken_whole_has_to_be_named_and_to_lack_something(
+    world: PortWorld, given: tuple[str, ...]
+) -> None:
+    before = everything(world.omni)
+    assert world.port(*given)[0] == 2
+    assert everything(world.omni) == before
+
+
+def test_a_method_of_which_nearly_all_would_be_one_conflict_is_not_taken_whole(tmp_path: Path) -> None:
+    changed = GPU_AR_OLD.replace(
+        "        self.sent = payload\n", "        self.sent = self.out.put(payload)\n"
+    )
+    npu = NPU_AR.replace("        self.sent = payload\n", "        self.kept.add(payload)\n")
+    assert PortWorld(tmp_path, omni_files(changed, npu)).port()[1]["drafts"] == []
 
 
 def test_where_the_npu_side_went_another_way_is_not_the_first_tier(tmp_path: Path) -> None:

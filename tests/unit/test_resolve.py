@@ -31,6 +31,7 @@ from npu_upgrade.job.ask import (
     _finding,
     _item,
     asks,
+    combined,
     gains_of,
     methods_behind,
 )
@@ -1460,3 +1461,15 @@ def test_the_methods_behind_findings_are_named_together() -> None:
     assert methods_behind({"hunks": hunks}, of_others) == {}
     assert methods_behind({"hunks": hunks}, []) == {}
     assert methods_behind({}, asks) == {}
+
+
+def test_the_methods_that_can_be_put_in_whole_are_those_of_the_findings() -> None:
+    hunks = [{"id": f"port-{name}", "group": f"ar.{name}"} for name in ("run", "pack")]
+    drafts = [
+        {"path": BASE, "unit": f"R.{name}", "hunks": [f"port-{name}"], "conflicts": number}
+        for number, name in enumerate(("run", "pack", "gone"))
+    ]
+    survey = {"hunks": hunks, "drafts": drafts}
+    every = {(BASE, f"R.{name}") for name in ("run", "gone", "other")}
+    assert combined(survey, every) == {"ar.run": 0}
+    assert combined({}, every) == {}

@@ -19,7 +19,18 @@ from npu_upgrade.ground.files import write_atomic
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
-from npu_upgrade.job.ask import CONFLICT, CORRECTED, ITEM, LOOK, PORT, Ask, methods_behind, port_survey
+from npu_upgrade.job.ask import (
+    CONFLICT,
+    CORRECTED,
+    FINDING,
+    ITEM,
+    LOOK,
+    PORT,
+    Ask,
+    combined,
+    methods_behind,
+    port_survey,
+)
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
 from npu_upgrade.merge.nowhere import nowhere
@@ -73,11 +84,8 @@ def asked(walk: Walk, step: Step) -> Asked:
     others = _others(walk, step, asks)
     data |= others
     brief |= others
-    if len(methods := methods_behind(port_survey(walk.folder), every)) > 1:
-        taking = upgrade("port", "--apply", *methods, "--callers-by-hand", *walk.naming).short
-        names = ", ".join(methods.values())
-        first = f"{taking} takes methods that what these findings miss calls, in this order: {names}"
-        data["first"] = brief["first"] = f"{first}; leave out what is not for the NPU, and write the callers"
+    if first := _first(walk, every):
+        data["first"] = brief["first"] = first
     path = walk.folder / "questions.md"
     path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
@@ -92,6 +100,25 @@ def asked(walk: Walk, step: Step) -> Asked:
     of = ", ".join(f"{walk.left[name]} {name}" for name in kinds)
     summary = f"{failed}{len(asks)} of {many} question{'s' if many > 1 else ''} ({of})"
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
+
+
+def _first(walk: Walk, every: Sequence[Ask]) -> str:
+    """What findings about the GPU side ask for together: the methods it calls, then those that call them."""
+    survey = port_survey(walk.folder)
+    methods = methods_behind(survey, every)
+    missing = {(one.path, one.unit) for one in every if one.stage == FINDING and ": parity-" in one.what}
+    whole = combined(survey, missing)
+    first = ""
+    if len(methods) > 1:
+        taking = upgrade("port", "--apply", *methods, "--callers-by-hand", *walk.naming).short
+        names = ", ".join(dict.fromkeys(methods.values()))
+        first = f"{taking} takes methods that what these findings miss calls, in this order: {names}"
+        first += "; leave out what is not for the NPU, and write the callers" + (":" if whole else "")
+    if whole:
+        putting = upgrade("port", "--group", *whole, "--conflicts", *walk.naming).short
+        first += f" {putting} puts what the GPU side changed into {', '.join(whole)}, with"
+        first += f" {sum(whole.values())} conflicts to decide by `resolve`"
+    return first.strip()
 
 
 def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]:

@@ -43,6 +43,7 @@ from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.job.upgrade import NO_PORT
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.port.apply import Applied, apply
+from npu_upgrade.port.draft import Draft, drafts, put
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.survey import Survey, survey
 from npu_upgrade.sources.content import code_digest, content_of
@@ -71,6 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--group NAME...", "take all of a method, e.g. ar.sample_tokens", default=[])
     option(parser, "--top", "take all of the first tier")
     option(parser, "--callers-by-hand", "take them although other code does not fit to them yet: it is named")
+    option(
+        parser,
+        "--conflicts",
+        "with --group: put all that a method lacks into it, and leave what does not combine as conflicts",
+    )
     option(parser, "--out DIR", "write the files below DIR, not into the checkout", type=Path)
     add_job_arguments(parser)
 
@@ -105,6 +111,9 @@ def _run(args: argparse.Namespace) -> Result:
     items = port_inputs.upstream_items(inputs)
     asked = _asked(args, found.left, ledger)
     _enter(ledger, found, items, inputs)
+    whole = drafts(found.left, inputs.npu)
+    if args.conflicts:
+        return _with_conflicts(args, whole, inputs, place, ledger, job)
     agreed = not args.callers_by_hand
     done = apply(asked, found.left, inputs.npu, inputs.new, agreed=agreed) if asking else Applied()
     if folder := inputs.npu.tree.root:
@@ -118,12 +127,49 @@ def _run(args: argparse.Namespace) -> Result:
         ledger.set(name, PORTED)
     ledger.save()
     result = _result(args, inputs, found, items, ledger, done, place, asked)
+    result.data["drafts"] = [_as_data(one) for one in whole]
     if not asking:
         since = result.data["since"]
         named = result.data | {"since": since | {"inferred": False, "steps": []}}
         listed = _Listed(result.verdict.value, result.summary, named, result.text)
         keep(_kept_as(args, ledger, since["spec"], since["before"]), listed)
     return _keep_for_job(args, result, place)
+
+
+def _as_data(one: Draft) -> dict[str, Any]:
+    """How a method can be put in as a whole."""
+    return {"path": one.path, "unit": one.unit, "hunks": list(one.ids), "conflicts": one.conflicts}
+
+
+def _group_of(one: Draft, inputs: Inputs) -> str:
+    kind = next(runner.kind for runner in inputs.npu.runners if runner.path == one.path)
+    return f"{kind}.{one.unit.rpartition('.')[2]}"
+
+
+def _with_conflicts(
+    args: argparse.Namespace,
+    whole: Sequence[Draft],
+    inputs: Inputs,
+    place: Place | None,
+    ledger: Ledger,
+    job: Job | None,
+) -> Result:
+    """Put the methods in as a whole; what does not combine is a conflict of the job, to be decided as one."""
+    known = {_group_of(one, inputs): one for one in whole}
+    _refuse_unknown(args.group, known, "method that can be combined at all")
+    chosen = [known[name] for name in args.group]
+    files = put(chosen, inputs.npu)
+    assert place is not None, "a usage without --group was refused"
+    place.check(inputs.npu.texts, files, ledger.written)
+    place.write(files)
+    ledger.wrote(place.hashes(files))
+    ledger.save()
+    count = sum(one.conflicts for one in chosen)
+    summary = f"{len(chosen)} methods as the GPU side has them, {count} conflicts in them to be decided"
+    told = [_as_data(one) | {"decided": list(one.decided)} for one in chosen]
+    data = {"methods": told, "files": [str(place.path(path)) for path in files]}
+    result = Result(Verdict.PASS, summary, data, "\n".join(sorted(known)), None)
+    return ending(result, job) if job and not args.out else result
 
 
 class _Listed(msgspec.Struct):
@@ -165,6 +211,12 @@ def _check_usage(args: argparse.Namespace) -> None:
             "--callers-by-hand without anything to take",
             expected="--apply ID or --group NAME",
             try_="--apply ID",
+        )
+    if args.conflicts and (not args.group or args.apply or args.top):
+        raise BadInput(
+            "--conflicts puts whole methods in, and is told which by --group",
+            expected="--group NAME --conflicts, without --apply and --top",
+            try_="--group ar.sample_tokens --conflicts",
         )
     if args.out and not asking:
         raise BadInput(
@@ -338,7 +390,7 @@ def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None 
         return result
     job = _job_of(Path(spec.path).expanduser(), args.workspace, args.job) if spec.kind == "dir" else None
     if job:
-        names = ("versions", "since", "counts", "taken", "refused", "hunks")
+        names = ("versions", "since", "counts", "taken", "refused", "hunks", "drafts")
         told = {name: result.data[name] for name in names if name in result.data}
         before = read_object(job.folder / "port.json").get("ported", {})
         told["ported"] = before | result.data.get("ported", {})

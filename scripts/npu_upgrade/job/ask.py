@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,7 @@ def port_survey(folder: Path) -> dict[str, Any]:
     """What the last `port` of the job in a folder listed; empty before it ran."""
     survey = read_object(folder / "port.json")
     needed = {"hunks": {"id", "tier", "path", "unit"}, "refused": {"id"}}
+    needed["drafts"] = {"path", "unit", "hunks", "conflicts"}
     for name, keys in needed.items() if survey else ():
         survey[name] = [row for row in rows_of(survey, name) if keys <= set(row)]
     return survey
@@ -249,6 +250,9 @@ def _finding(finding: dict[str, Any], job: Job, evidence: str, survey: Mapping[s
     if str(finding["check"]).startswith("parity") and gains.exists():
         near = gains.relative_to(job.workspace)
         lines.append(f"gpu: all that the GPU side changed in {unit.rpartition('.')[2]} is in {near}")
+        for group, conflicts in combined(survey, {(path, unit)}).items():
+            putting = upgrade("port", "--group", group, "--conflicts", *naming(job)).short
+            lines.append(f"or: {putting} puts it into the file, with {conflicts} conflicts to decide")
     for name, one in (("here", here), ("there", there)):
         if one:
             place = f"{one.get('project')} {one.get('path')}:{one.get('line')}"
@@ -318,6 +322,17 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
             found[method["id"]] = place[1]
             todo += ((place[0], word) for word in _ON_SELF.findall(_added(method)))
     return dict(sorted(found.items(), key=lambda one: one[1]))
+
+
+def combined(survey: Mapping[str, Any], places: Collection[tuple[str, str]]) -> dict[str, int]:
+    """The methods at these places (path, unit) that can be put in as a whole, by the names that port takes,
+    each with the number of conflicts that are left in it."""
+    groups = {hunk["id"]: str(hunk.get("group")) for hunk in survey.get("hunks", [])}
+    return {
+        groups[one["hunks"][0]]: one["conflicts"]
+        for one in survey.get("drafts", [])
+        if (one["path"], one["unit"]) in places and one["hunks"][0] in groups
+    }
 
 
 GAINS = "gains"  # the folder of a job with a file for each method that lacks several hunks of the GPU side

@@ -12,8 +12,10 @@ from npu_upgrade.code.module import split_lines
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.lineage.items import item_id
 from npu_upgrade.merge.answers import method_at
+from npu_upgrade.port.draft import GPU
 
 BY_HAND = "its markers or sides were edited by hand"
+FROM_PORT = "the GPU side changed this, and the NPU side is not as the GPU side was: theirs is the GPU side's"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def conflicts_in(text: str, path: str, why: dict[tuple[str, str, str], str]) -> 
         texts = (item.base, item.ours, item.theirs)
         method = method_at(text, item.line)
         id_ = item_id("conflict", f"{path}: {method}", *texts)
-        yield OpenConflict(id_, path, method, why.get(texts, BY_HAND), item.line + 1, item.last + 1, item)
+        of_port = FROM_PORT if item.labels.get("theirs") == GPU else BY_HAND
+        yield OpenConflict(id_, path, method, why.get(texts, of_port), item.line + 1, item.last + 1, item)
 
 
 def without(text: str, conflict: OpenConflict, answer: str) -> str:

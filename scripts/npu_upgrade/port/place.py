@@ -59,7 +59,7 @@ def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
         result = next(safe, [])
         if not result:
             return Placed(None, found.reason, unsafe=found)
-    return Placed(render(with_paired_fences(ours, _laid_out(ours, result))))
+    return Placed(render(with_paired_fences(ours, laid_out(ours, result))))
 
 
 def _other_places(
@@ -114,7 +114,7 @@ def _undefined(
     return f"the NPU side still reads {', '.join(sorted(lost))}, which this drops" if lost else ""
 
 
-def _laid_out(ours: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
+def laid_out(ours: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
     """The result with its own blank lines, and without what linters were told of statements that went."""
     blanks = {comment.text: comment.blanks for statement in ours for comment in statement.comments}
     out: list[Statement] = []

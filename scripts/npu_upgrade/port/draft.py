@@ -1,0 +1,93 @@
+"""The GPU side's whole change of a method in the NPU side's, with conflicts where the two do not combine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from npu_upgrade.code.module import replace_units
+from npu_upgrade.code.statements import Statement, split_statements
+from npu_upgrade.ground.tables import cut
+from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.needs import Ranked
+from npu_upgrade.port.npu_side import NpuSide
+from npu_upgrade.port.place import laid_out
+from npu_upgrade.port.sides import keys_of
+from npu_upgrade.threeway.method import merge_method
+from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces
+
+GPU = "GPU side"
+_SHOWN = 100  # characters of a statement
+_MOST = 0.5  # of a method's statements in one conflict: beyond that, nothing was combined
+
+
+@dataclass(frozen=True)
+class Draft:
+    """``unit`` of the runner file at ``path`` with the hunks ``ids`` in it, and so many ``conflicts``.
+
+    ``decided`` is what the merge decided by itself, and why: what the GPU side changed may have no place.
+    """
+
+    path: str
+    unit: str
+    ids: tuple[str, ...]
+    text: str
+    conflicts: int
+    decided: tuple[str, ...] = ()
+
+
+def drafts(ranked: Sequence[Ranked], npu: NpuSide) -> list[Draft]:
+    """The methods of which hunks do not fit, or not by themselves, as a whole.
+
+    Left out are what is written for CUDA, and a method of which most would be in one conflict.
+    """
+    units: dict[tuple[str, str, int], list[Ranked]] = {}
+    for entry in ranked:
+        hunk = entry.hunk
+        if hunk.kind == "change" and not (any(map(is_device_bound, hunk.added)) or _is_for_cuda(entry)):
+            units.setdefault((hunk.runner.path, hunk.unit, id(hunk.diff)), []).append(entry)
+    found: dict[tuple[str, str], Draft] = {}
+    for entries in units.values():
+        if any(entry.tier > 1 for entry in entries) and (one := _draft([e.hunk for e in entries], npu)):
+            before = found.get((one.path, one.unit))
+            if not before or len(before.ids) < len(one.ids):  # of the upgrade that changed most of it
+                found[one.path, one.unit] = one
+    return list(found.values())
+
+
+def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
+    """The runner files with drafts in them, by path."""
+    files: dict[str, str] = {}
+    for runner in npu.runners:
+        if mine := {one.unit: one.text for one in chosen if one.path == runner.path}:
+            files[runner.path] = replace_units(npu.modules[runner.kind], mine)
+    return files
+
+
+def _is_for_cuda(entry: Ranked) -> bool:
+    return any("torch.cuda" in reason for reason in entry.reasons)
+
+
+def _draft(hunks: Sequence[Hunk], npu: NpuSide) -> Draft | None:
+    first, diff = hunks[0], hunks[0].diff
+    assert diff is not None, "a change has the difference it belongs to"
+    ours = split_statements(npu.modules[first.runner.kind].units[first.unit].source)
+    theirs = diff.compose(sorted({piece for hunk in hunks for piece in hunk.pieces}))
+    merged = merge_method(diff.old, ours, theirs)
+    if any(len(one.ours) > _MOST * len(ours) for one in merged.conflicts):
+        return None
+    if not merged.conflicts and keys_of(
+        [one for one in merged.pieces if isinstance(one, Statement)]
+    ) == keys_of(ours):
+        return None
+    text = render_pieces(_laid_out(ours, merged.pieces), ("NPU side", f"{GPU} before", GPU))
+    ids = tuple(hunk.id for hunk in hunks)
+    decided = tuple(f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags)
+    return Draft(first.runner.path, first.unit, ids, text, len(merged.conflicts), decided)
+
+
+def _laid_out(ours: Sequence[Statement], pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces, the statements among them with the NPU side's own blank lines."""
+    plain = iter(laid_out(ours, [piece for piece in pieces if isinstance(piece, Statement)]))
+    return [piece if isinstance(piece, Conflict) else next(plain) for piece in pieces]
