@@ -48,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_commit_arguments(parser: argparse.ArgumentParser) -> None:
     """The options about the commit, whatever is delivered."""
     option(parser, "--repo DIR", "the checkout to commit in", type=Path, required=True)
-    option(parser, "--title TEXT", "the commit's title (default: by the target project's rule)")
+    option(
+        parser,
+        "--title TEXT",
+        "the commit's title (default: by the target project's rule, as in '[Model] Support NAME')",
+    )
     option(parser, "--dry-run", "check everything and show the message and the files")
     option(
         parser,

@@ -226,7 +226,9 @@ def _port(one: Upgrade) -> Stage:
     command = upgrade("port", *naming(job))
     survey = port_survey(job.folder)
     if not survey:
-        return Stage(PORT, State.TODO, "what the GPU side gained is not listed yet", command)
+        said, taking = "what the GPU side gained is not listed yet", job.scope == SAFE
+        said += "; what fits by itself is taken with it" if taking else ""
+        return Stage(PORT, State.TODO, said, command.adding(*(["--top"] if taking else [])))
     judged = one.of("emulate")
     if one.delivered or (
         judged and judged.verdict == "FAIL"
