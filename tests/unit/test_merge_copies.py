@@ -138,6 +138,7 @@ def test_port_says_that_it_has_nothing_to_do_in_such_a_job(world: Path) -> None:
         "group": [],
         "top": False,
         "callers_by_hand": False,
+        "conflicts": False,
     }
     result = port.run(argparse.Namespace(**options, since="auto", workspace=world))
     assert (result.verdict, result.data["job"]) == (Verdict.PASS, job.id)
