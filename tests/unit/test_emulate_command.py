@@ -290,7 +290,7 @@ def test_it_stops_at_a_new_failure_and_goes_on_from_there(machine, upgrade, run)
     write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
     cli.main("upgrade.py", "", ["plan"], ["plan"])
     assert run()[1]["verdict"] == "PASS"
-    assert machine.failed_last == {"eager generation"}
+    assert machine.failed_last.keys() == {"eager generation"}
     assert "eager ar" not in machine.played
 
 
@@ -847,7 +847,7 @@ def test_behind_an_edit_ends_nothing_and_what_fails_is_told_of_the_files_before(
     machine.played.clear()
     assert run()[0] == 1
     assert newest(upgrade).data["failing"] == ["eager ar", "graph ar"], "both in one answer"
-    assert machine.failed_last == {"eager ar", "graph ar"}
+    assert machine.failed_last.keys() == {"eager ar", "graph ar"}
 
 
 def test_behind_an_edit_ends_a_run_when_somebody_waits_for_the_edited_files(

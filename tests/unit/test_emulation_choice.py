@@ -38,7 +38,7 @@ SECONDS = {"eager ar": 10.0, "eager pool": 9.0, "graph pool": 15.0, "graph talk"
 
 
 def choose(changed: set[str] | None, failed: tuple[str, ...] = (), upon: tuple[str, ...] = ()) -> Choice:
-    return chosen_for(CORE, ALL, changed, EXECUTED, CALLED, SECONDS, failed, (), upon)
+    return chosen_for(CORE, ALL, changed, EXECUTED, CALLED, SECONDS, dict.fromkeys(failed, ""), (), upon)
 
 
 def names(runs) -> list[str]:
@@ -56,26 +56,26 @@ def test_the_core_is_enough_where_it_executes_the_change_and_what_else_does_is_p
 )
 def test_a_run_of_seconds_that_the_change_can_touch_is_not_left_for_later(seconds, changed):
     quick = SECONDS | {"eager pool": seconds}
-    found = chosen_for(CORE, ALL, changed, EXECUTED, CALLED, quick, ())
+    found = chosen_for(CORE, ALL, changed, EXECUTED, CALLED, quick, {})
     assert ("eager pool" in names(found.needed), "eager pool" in names(found.pending)) == (
         seconds < 8,
         seconds > 8,
     )
     assert "eager pool" not in names(
-        chosen_for(CORE, ALL, {"Runner.replay"}, EXECUTED, CALLED, quick, ()).needed
+        chosen_for(CORE, ALL, {"Runner.replay"}, EXECUTED, CALLED, quick, {}).needed
     )
 
 
 def test_the_quick_ones_are_eager_and_take_little_together():
     changed = {"Runner.step"}
-    assert not chosen_for(CORE, ALL, changed, EXECUTED, CALLED, SECONDS, ()).quick, "none takes so little"
+    assert not chosen_for(CORE, ALL, changed, EXECUTED, CALLED, SECONDS, {}).quick, "none takes so little"
     cheap = dict.fromkeys(SECONDS, 5.0)
-    quick = names(chosen_for(CORE, ALL, changed, EXECUTED, CALLED, cheap, ()).quick)
+    quick = names(chosen_for(CORE, ALL, changed, EXECUTED, CALLED, cheap, {}).quick)
     assert "eager ar" in quick
     assert all(name.startswith("eager") for name in quick)
     many = [("eager", scenario(f"more{number}")) for number in range(10)]
     seconds = SECONDS | {f"eager more{number}": 7.0 for number in range(10)}
-    taken = chosen_for([*CORE, *many], [*ALL, *many], changed, EXECUTED, CALLED, seconds, ()).quick
+    taken = chosen_for([*CORE, *many], [*ALL, *many], changed, EXECUTED, CALLED, seconds, {}).quick
     assert 0 < sum(name.startswith("eager more") for name in names(taken)) < 6
 
 
@@ -96,11 +96,11 @@ def test_a_pipeline_waits_where_something_cheaper_executes_the_change():
     executed = EXECUTED | {step: EXECUTED[step] | {"pipelines speech"}, "run": {"pipelines speech"}}
     called = {"run": {"step"}}
     seconds = SECONDS | {"pipelines speech": 20.0}
-    found = chosen_for(CORE, [*ALL, speech], {step}, executed, called, seconds, ())
+    found = chosen_for(CORE, [*ALL, speech], {step}, executed, called, seconds, {})
     assert speech in found.pending
     assert speech not in found.needed
     executed |= {alone: {"pipelines speech"}}
-    assert speech in chosen_for(CORE, [*ALL, speech], {alone}, executed, called, seconds, ()).needed
+    assert speech in chosen_for(CORE, [*ALL, speech], {alone}, executed, called, seconds, {}).needed
 
 
 def test_a_pipeline_waits_where_the_others_fill_the_time():
@@ -108,14 +108,14 @@ def test_a_pipeline_waits_where_the_others_fill_the_time():
     seconds, changed = SECONDS | {"pipelines speech": 25.0}, {"Runner.speak"}
     for slow, is_needed in ((70.0, True), (90.0, False)):
         everything, known = [*ALL, speech], seconds | {"serve server": slow}
-        found = chosen_for(CORE, everything, changed, executed, CALLED, known, ())
+        found = chosen_for(CORE, everything, changed, executed, CALLED, known, {})
         assert (speech in found.needed, speech in found.pending) == (is_needed, not is_needed)
-        again = chosen_for(CORE, everything, changed, executed, CALLED, known, ("pipelines speech",))
+        again = chosen_for(CORE, everything, changed, executed, CALLED, known, {"pipelines speech": ""})
         assert again.needed[0] == speech
 
 
 def test_names_that_are_new_bring_the_run_that_is_about_them():
-    found = chosen_for(CORE, ALL, {"Runner.step"}, EXECUTED, CALLED, SECONDS, (), {"embeds", "Runner"})
+    found = chosen_for(CORE, ALL, {"Runner.step"}, EXECUTED, CALLED, SECONDS, {}, {"embeds", "Runner"})
     assert set(names(found.needed)) - set(names(CORE)) == {"graph pool"}
     assert "eager pool" in names(found.pending)
 
@@ -156,7 +156,9 @@ def test_what_failed_last_starts_first_though_nothing_else_asks_for_it(failed):
 @pytest.mark.parametrize("failed", [("pipelines tts", "pipelines tts-eager"), ("pipelines tts-eager",)])
 def test_of_a_pipeline_that_failed_with_graphs_and_without_the_one_with_graphs_is_needed(failed):
     pipelines = [("pipelines", scenario(name)) for name in ("tts", "tts-eager")]
-    found = chosen_for(CORE, [*ALL, *pipelines], {"Runner.step"}, EXECUTED, CALLED, SECONDS, failed)
+    found = chosen_for(
+        CORE, [*ALL, *pipelines], {"Runner.step"}, EXECUTED, CALLED, SECONDS, dict.fromkeys(failed, "")
+    )
     assert names(found.needed)[0] == failed[0]
     assert [one for one in failed if one in names(found.pending)] == list(failed[1:])
 
@@ -164,3 +166,23 @@ def test_of_a_pipeline_that_failed_with_graphs_and_without_the_one_with_graphs_i
 def test_what_failed_last_changes_the_order_and_takes_nothing_away():
     before, after = choose({"Runner.embed"}), choose({"Runner.embed"}, ("eager talk", "graph pool"))
     assert set(names(before.needed)) < set(names(after.needed))
+
+
+def test_of_servers_that_failed_at_one_place_the_cheapest_is_repeated_first():
+    """They show one fault; the others are seen behind the delivery."""
+    speech, talks = ("pipelines", scenario("speech")), ("pipelines", scenario("talks"))
+    seconds = SECONDS | {"serve server": 40.0, "pipelines speech": 30.0, "pipelines talks": 90.0}
+    everything = [*ALL, speech, talks]
+
+    def needed(**places: str) -> set[str]:
+        failed = {f"pipelines {name}": place for name, place in places.items()}
+        found = chosen_for(CORE, everything, {"Runner.step"}, EXECUTED, CALLED, seconds, failed)
+        assert {*names(found.needed), *names(found.pending)} >= failed.keys()
+        return {*names(found.needed)} & failed.keys()
+
+    assert needed(speech="serial.py in decode", talks="serial.py in decode") == {"pipelines speech"}
+    assert needed(speech="serial.py in decode", talks="output.py in read") == {
+        "pipelines speech",
+        "pipelines talks",
+    }
+    assert needed(speech="", talks="") == {"pipelines speech", "pipelines talks"}, "no place says nothing"

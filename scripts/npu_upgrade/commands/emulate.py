@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -85,7 +86,7 @@ class _Asked(Trees):
     keep_going: bool
     rest: bool
     costs: bool
-    failing: frozenset[str]
+    failing: Mapping[str, str]
 
     def check(self) -> None:
         """Raise where nobody is to be told of these files any more.
@@ -254,6 +255,11 @@ def _found_by_another(gate: GateJob) -> Result:
     return Result(Verdict(head["verdict"]), str(head["summary"]), data, brief=brief)
 
 
+def _place(run: Mapping[str, Any]) -> str:
+    """Where in the code a run failed, its line aside, which an edit moves."""
+    return re.sub(r":\d+\b", "", str(run.get("where") or ""))
+
+
 def _recorded(asked: _Asked, result: Result) -> Result:
     """The result as evidence, when all was run that the change needs."""
     job = asked.job
@@ -261,7 +267,8 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     names = ("tiers", "baseline", "error", "pending", "ran")
     evidence = {name: result.data[name] for name in names if name in result.data}
     runs = result.data.get("runs", [])
-    evidence["failing"] = [f"{run['tier']} {run['scenario']}" for run in runs if run["state"] == FAIL]
+    failed = {f"{run['tier']} {run['scenario']}": _place(run) for run in runs if run["state"] == FAIL}
+    evidence |= {"failing": list(failed), "failed_at": failed}
     if "pending" in evidence:
         never = _never_shown(job, result)
         earlier = _newest(job)
@@ -332,7 +339,8 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         )
     choice = Choice((), ())
     failed = failed_last(in_job.records(), "emulate") if in_job else None
-    failing = frozenset(failed.data["failing"] if failed else ())
+    at = failed.data.get("failed_at") or {} if failed else {}
+    failing = {name: at.get(name, "") for name in (failed.data["failing"] if failed else ())}
     if by_name is None or whole:
         files = job.plan.files if job else ()
         choice = choose(triple, old, files, args.tiers, failing)

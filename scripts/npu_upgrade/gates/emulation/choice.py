@@ -50,11 +50,12 @@ class Choice:
 
 
 def choose(
-    new: Triple, old: Triple | None, paths: Iterable[str], tiers: Sequence[str], failed: Collection[str]
+    new: Triple, old: Triple | None, paths: Iterable[str], tiers: Sequence[str], failed: Mapping[str, str]
 ) -> Choice:
     """The runs for what changed in the downstream's own files: its runners and ``paths``.
 
-    ``failed`` are the runs ("TIER SCENARIO") that failed last; they are needed, and start first.
+    ``failed`` are the runs ("TIER SCENARIO") that failed last, each with its place in the code, if it has
+    one; they are needed, and start first.
     """
     omni = new.omni is not None
     everything = chosen(["all"], tiers, omni=omni)
@@ -76,13 +77,14 @@ def chosen_for(
     executed: Mapping[str, set[str]],
     called: Mapping[str, set[str]],
     seconds: Mapping[str, float],
-    failed: Collection[str],
+    failed: Mapping[str, str],
     brought: Collection[str] = (),
     upon: Collection[str] = (),
 ) -> Choice:
     """The choice, from what is known: function -> runs that execute it, -> names it calls; run -> seconds.
 
-    Of a pipeline that failed with graphs and without, the one with graphs is needed, as it is deployed.
+    Of a pipeline that failed with graphs and without, the one with graphs is needed, as it is deployed; of
+    servers that failed at one place the cheapest.
     ``changed`` is None where nothing tells what changed: anything may be touched. ``brought`` are names that
     the changed files did not have before, ``upon`` unchanged functions that call what changed in their base.
     """
@@ -99,8 +101,11 @@ def chosen_for(
 
     needed = list(core)
     twins = {run for run in failed if run.endswith(_EAGER) and run.removesuffix(_EAGER) in failed}
-    failed = set(failed) - twins
-    touched, unknown = set(twins), set()
+    served = [run for run in everything if run[0] in SERVED and _name(run) in failed.keys() - twins]
+    first = {failed[_name(run)] or _name(run): _name(run) for run in sorted(served, key=cost, reverse=True)}
+    alike = {*map(_name, served)} - {*first.values()}
+    again = failed.keys() - twins - alike
+    touched, unknown = twins | alike, set()
     for function in sorted(changed or ()):
         fitting = [run for run in everything if _name(run) in executed.get(function, ())]
         if function not in executed:
@@ -111,12 +116,12 @@ def chosen_for(
         for caller in sorted(_callers(function, called) & executed.keys()):
             for tier in TIERS[: TIERS.index(LONG)]:
                 add([run for run in fitting if run[0] == tier and _name(run) in executed[caller]])
-    needed += [run for run in everything if _name(run) in failed and run not in needed]
+    needed += [run for run in everything if _name(run) in again and run not in needed]
     alone = [run for run in everything if run[0] in _ALONE]
     needed += {run[1].name: run for run in alone if _is_about(run[1], upon) and run not in needed}.values()
     eager = [run for run in everything if run[0] == _ALONE[0] and run not in needed]
     needed += [run for run in eager if cost(run)[0] <= _QUICK and may_touch(run)]
-    long = sorted((run for run in needed if run[0] == LONG and _name(run) not in failed), key=cost)
+    long = sorted((run for run in needed if run[0] == LONG and _name(run) not in again), key=cost)
     needed = [run for run in needed if run not in long]
     about = [run for run in alone if _is_about(run[1], brought)]
     touched |= {*map(_name, about)}
@@ -131,7 +136,7 @@ def chosen_for(
         spent += cost(run)[0]
         quick += [run] if cost(run)[0] <= _QUICK and spent <= _BESIDE else []
     return Choice(
-        _two_lanes(sorted(needed, key=lambda run: (_name(run) not in failed, *cost(run))), cost),
+        _two_lanes(sorted(needed, key=lambda run: (_name(run) not in again, *cost(run))), cost),
         sorted(pending, key=cost),
         frozenset(changed or ()),
         frozenset(unknown),
