@@ -24,6 +24,7 @@ from npu_upgrade.gates.emulation.kept import Ran
 from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.ground import behind, command, locks
 from npu_upgrade.ground.errors import Blocked
+from npu_upgrade.ground.files import write_json
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job import ask
 from npu_upgrade.job import upgrade as stages
@@ -450,6 +451,27 @@ def test_what_the_rest_has_shown_stays_shown_and_what_lags_is_not_run_again(mach
     assert machine.played == []
     assert run()[1]["pending"] == ["eager talker: LAG, KeyError: 12"]  # the graph one is shown
     assert machine.played == []
+
+
+def test_what_lags_is_told_with_the_findings_that_lag_too(machine, upgrade, run):
+    """A cheap correction may be behind both; nobody looks for it where each is only a number."""
+    names = ("owner", "check", "what", "state")
+    rows = [
+        ("Worker", "parity-overrides", "has no sleep", "LAG"),
+        ("R.run", "unreached", "makes no cache", "LAG"),
+    ]
+    rows.append(("R.load", "calls", "needs a name", "WAIVED"))
+    findings = [dict(zip(names, row, strict=True)) for row in rows]
+    write_json(upgrade.job.folder / "audit.json", {"findings": findings})
+    said = lambda: next(one.said for one in walk(upgrade.job).stages if one.name == "deliver")  # noqa: E731
+    run()
+    assert "as on the old pair" not in said()
+    machine.fails = {"eager ar": "KeyError: 12"}
+    machine.old = {"eager ar": Outcome("eager", "ar", "FAIL", "KeyError: 7")}
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    run()
+    told = "2 findings of the audit that it has too may be why (upgrade.py audit --format text): "
+    assert f"{told}R.run: unreached: makes no cache; Worker: parity-overrides: has no sleep" in said()
 
 
 def test_a_pending_run_that_was_not_shown_before_is_named_once(machine, upgrade, run, monkeypatch):

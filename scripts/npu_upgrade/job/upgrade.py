@@ -16,7 +16,8 @@ from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import UpgradeError
-from npu_upgrade.ground.files import sha256
+from npu_upgrade.ground.files import read_object, rows_of, sha256
+from npu_upgrade.ground.tables import cut
 from npu_upgrade.job.ask import (
     CONFLICT,
     FINDING,
@@ -38,7 +39,8 @@ from npu_upgrade.lineage.project import KNOWN
 from npu_upgrade.sources.checkout import open_checkout
 
 NO_PORT = "what another side gained is listed for vllm-omni's runners alone"
-_NAMED = 5  # pending runs, in a sentence
+_NAMED = 5  # pending runs, or findings, in a sentence
+_FINDING = 130  # characters of a finding
 SKIPPABLE = (LOOK, PORT, "emulate")
 _GATES = {"plan": "static", "audit": "static", "emulate": DRY_RUN}
 
@@ -326,6 +328,7 @@ def _deliver(one: Upgrade) -> Stage:
                 rest = upgrade("emulate", "--rest", *naming(one.job)).short
                 said += f"; after the commit {rest} waits for them (minutes): they have found what the"
                 said += " others passed, and a second delivery amends the commit"
+            said += _why_lagging(one.job, pending)
         return Stage("deliver", State.TODO, said, command)
     if ended.verdict != "PASS":
         said = f"it ended {ended.verdict}: {ended.summary}"
@@ -341,6 +344,28 @@ def _deliver(one: Upgrade) -> Stage:
         said = f"{len(named - left)} runs that the commit names as pending have ended; write them into it"
         return Stage("deliver", State.STALE, said, command, at=ended.at)
     return Stage("deliver", State.DONE, ended.summary, command, ended.verdict, ended.at)
+
+
+def _why_lagging(job: Job, pending: Iterable[str]) -> str:
+    """What may be behind runs that fail as on the old pair: what the audit finds in both pairs, too."""
+    runs = [one.partition(": ")[0] for one in pending if ": LAG" in one]
+    found = [
+        one
+        for one in rows_of(read_object(job.folder / "audit.json"), "findings")
+        if one.get("state") == "LAG"
+    ]
+    if not runs or not found:
+        return ""
+    found.sort(
+        key=lambda one: one.get("check") in ("parity-overrides", "cuda-names")
+    )  # these fail by themselves
+    told = "; ".join(
+        cut(f"{one['owner']}: {one['check']}: {one['what']}", _FINDING) for one in found[:_NAMED]
+    )
+    said = (
+        f"; {', '.join(runs[:_NAMED])} fail as on the old pair (LAG), and {len(found)} findings of the audit"
+    )
+    return f"{said} that it has too may be why (upgrade.py audit --format text): {told}"
 
 
 def not_run(pending: Iterable[str]) -> list[str]:
