@@ -65,8 +65,8 @@ class Lag:
 class Model:
     """One row for each mode. ``scenario`` is the emulator's; ``instead`` tells why a column has no run.
 
-    ``lags``: what a copy of vllm-omni's lacks of vllm-ascend's. Where the released one answers otherwise, ours
-    are compared with it corrected, too, and the cell says both.
+    ``lags``: what a copy of vllm-omni's lacks of vllm-ascend's. Where the released one answers otherwise,
+    ours are compared with it corrected, too, and the cell says both.
     """
 
     name: str
