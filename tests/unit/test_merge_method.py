@@ -12,6 +12,7 @@ from npu_upgrade.code.uses import free_names
 from npu_upgrade.threeway.expressions import merge_statement
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Conflict, MergedMethod, as_module, resolved, syntax_error
+from npu_upgrade.threeway.trees import as_written
 
 
 def method(body: str) -> str:
@@ -496,3 +497,18 @@ def test_the_head_of_a_function_stays_out_of_the_conflict_in_it():
     merged = merge_method(*map(split_statements, (source, ours, theirs)))
     heads = [piece.key for piece in merged.pieces if isinstance(piece, Statement)]
     assert heads[0] == "def step(self, batch, mask=None):"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("if a and (not b.c) and (not d()):", "if a and not b.c and not d():"),
+        ("x = a or (not b)", "x = a or not b"),
+        ("if a and (not b == c):", "if a and (not b == c):"),
+        ("say('x and (not y)')", "say('x and (not y)')"),
+        ("if a and (not b).any():", "if a and (not b).any():"),
+    ],
+)
+def test_a_combined_condition_is_written_as_people_write_it(text, want):
+    """``ast.unparse`` puts brackets around each ``not``; in a text, or where they mean something, they stay."""
+    assert as_written(text) == want

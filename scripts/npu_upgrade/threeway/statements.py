@@ -25,7 +25,7 @@ from npu_upgrade.threeway.commute import commute
 from npu_upgrade.threeway.expressions import merge_statement
 from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
 from npu_upgrade.threeway.shifts import agreed_depth, inherited_shifts, parents
-from npu_upgrade.threeway.trees import parse_statement
+from npu_upgrade.threeway.trees import as_written, parse_statement
 
 Place = tuple[int, int]
 """A half-open range of base statements."""
@@ -546,7 +546,7 @@ def _lines(key: str, ours: Statement, theirs: Statement) -> tuple[str, ...]:
     """The layout of a merged statement: the side's that has it; ours' where only layout differs."""
     if key == ours.key:
         return ours.lines
-    return theirs.lines if key == theirs.key else tuple(key.split("\n"))
+    return theirs.lines if key == theirs.key else tuple(as_written(key).split("\n"))
 
 
 def _keys(statements: Iterable[Statement]) -> list[str]:
