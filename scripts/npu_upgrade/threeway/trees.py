@@ -42,7 +42,7 @@ def statement_text(node: Node) -> str:
 
 
 def as_written(text: str) -> str:
-    """A canonical text without brackets around a plain ``not`` behind ``and`` or ``or``, as it is written."""
+    """A canonical text without brackets around a plain ``not`` behind ``and`` or ``or``."""
     plain = _NOT.sub(r"\1\2", text)
     before, after = parse_statement(text), parse_statement(plain)
     return plain if before and after and same(before, after) else text
