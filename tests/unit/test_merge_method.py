@@ -510,5 +510,5 @@ def test_the_head_of_a_function_stays_out_of_the_conflict_in_it():
     ],
 )
 def test_a_combined_condition_is_written_as_people_write_it(text, want):
-    """``ast.unparse`` puts brackets around each ``not``; in a text, or where they mean something, they stay."""
+    """``ast.unparse`` puts brackets around a ``not``; in a text, or where they mean something, they stay."""
     assert as_written(text) == want
