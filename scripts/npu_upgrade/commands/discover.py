@@ -34,6 +34,7 @@ from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.lineage.inference import infer_base
 from npu_upgrade.lineage.project import KNOWN
 from npu_upgrade.lineage.ran_with import released_as
+from npu_upgrade.lineage.records import SURE
 from npu_upgrade.sources import discovery
 from npu_upgrade.sources.installed import PACKAGES, cann_toolkit, installed
 from npu_upgrade.sources.pins import Pair
@@ -201,10 +202,17 @@ def _brief(data: dict[str, Any]) -> dict[str, Any]:
         "ascend": {name: data["ascend"][name] for name in ("spec", "why")},
         "omni": {name: omni.get(name) for name in ("spec", "why", "ran_as")},
         "declares": list(declared)[:3],
-        "tracked": {name: tracked[name] for name in ("label", "confidence", "why") if name in tracked},
+        "tracked": {name: tracked[name] for name in ("label", "confidence", "why") if name in tracked}
+        | ({"which_is": _how_sure(tracked["confidence"])} if "confidence" in tracked else {}),
         "notes": data["notes"][:_NOTES],
     }
     return {name: value for name, value in brief.items() if value}
+
+
+def _how_sure(confidence: float) -> str:
+    if confidence >= SURE:
+        return "sure: no one has to look at it"
+    return "not sure: `merge` asks about the methods for which it matters"
 
 
 def _shortened(together: dict[str, Any]) -> dict[str, Any]:
