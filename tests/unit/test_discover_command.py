@@ -27,7 +27,7 @@ BASE = SimpleNamespace(
     spec="pypi:vllm-ascend==0.22.0rc1",
     score=0.97,
     runner_up="0.21.0rc1",
-    confidence="high",
+    confidence=0.68,
     date=datetime(2026, 8, 1, tzinfo=UTC),
 )
 RUNNER = "vllm_omni/worker/gpu_model_runner.py"
