@@ -35,6 +35,7 @@ from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import read_object, sha256, write_atomic, write_json
 from npu_upgrade.ground.kept import keep, kept
 from npu_upgrade.ground.paths import cache_root
+from npu_upgrade.ground.tables import first_of
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import GAINS, gains_of, port_survey
 from npu_upgrade.job.job import Job, find_workspace, naming, open_job
@@ -49,6 +50,8 @@ from npu_upgrade.port.survey import Survey, survey
 from npu_upgrade.sources.content import code_digest, content_of
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import open_source
+
+_DECIDED = 8  # decisions of a merge that are shown
 
 EXAMPLES = """--top
 --omni dir:. --ascend pypi:vllm-ascend==0.24.0rc1
@@ -168,7 +171,9 @@ def _with_conflicts(
     summary = f"{len(chosen)} methods as the GPU side has them, {count} conflicts in them to be decided"
     told = [_as_data(one) | {"decided": list(one.decided)} for one in chosen]
     data = {"methods": told, "files": [str(place.path(path)) for path in files]}
-    result = Result(Verdict.PASS, summary, data, "\n".join(sorted(known)), None)
+    decided = [f"{name}: {why}" for name in args.group for why in known[name].decided]
+    brief = {"decided": first_of(decided, _DECIDED)} if decided else {}
+    result = Result(Verdict.PASS, summary, data, "\n".join(decided), brief=brief)
     return ending(result, job) if job and not args.out else result
 
 

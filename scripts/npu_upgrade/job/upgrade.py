@@ -41,6 +41,7 @@ from npu_upgrade.sources.checkout import open_checkout
 NO_PORT = "what another side gained is listed for vllm-omni's runners alone"
 _NAMED = 5  # pending runs, or findings, in a sentence
 _FINDING = 130  # characters of a finding
+_BY_ITSELF = ("parity-overrides", "cuda-names")  # checks of what raises where it runs, and spoils no answer
 SKIPPABLE = (LOOK, PORT, "emulate")
 _GATES = {"plan": "static", "audit": "static", "emulate": DRY_RUN}
 
@@ -349,23 +350,15 @@ def _deliver(one: Upgrade) -> Stage:
 def _why_lagging(job: Job, pending: Iterable[str]) -> str:
     """What may be behind runs that fail as on the old pair: what the audit finds in both pairs, too."""
     runs = [one.partition(": ")[0] for one in pending if ": LAG" in one]
-    found = [
-        one
-        for one in rows_of(read_object(job.folder / "audit.json"), "findings")
-        if one.get("state") == "LAG"
-    ]
+    findings = rows_of(read_object(job.folder / "audit.json"), "findings")
+    found = [one for one in findings if one.get("state") == "LAG"]
     if not runs or not found:
         return ""
-    found.sort(
-        key=lambda one: one.get("check") in ("parity-overrides", "cuda-names")
-    )  # these fail by themselves
-    told = "; ".join(
-        cut(f"{one['owner']}: {one['check']}: {one['what']}", _FINDING) for one in found[:_NAMED]
-    )
-    said = (
-        f"; {', '.join(runs[:_NAMED])} fail as on the old pair (LAG), and {len(found)} findings of the audit"
-    )
-    return f"{said} that it has too may be why (upgrade.py audit --format text): {told}"
+    found.sort(key=lambda one: one.get("check") in _BY_ITSELF)
+    told = [cut(f"{one['owner']}: {one['check']}: {one['what']}", _FINDING) for one in found[:_NAMED]]
+    said = f"; {', '.join(runs[:_NAMED])} fail as on the old pair (LAG), and {len(found)} findings of the"
+    said += " audit that it has too may be why (upgrade.py audit --format text): "
+    return said + "; ".join(told)
 
 
 def not_run(pending: Iterable[str]) -> list[str]:

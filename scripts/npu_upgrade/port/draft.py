@@ -15,7 +15,7 @@ from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import laid_out
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.threeway.method import merge_method
-from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces
+from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved
 
 GPU = "GPU side"
 _SHOWN = 100  # characters of a statement
@@ -77,9 +77,7 @@ def _draft(hunks: Sequence[Hunk], npu: NpuSide) -> Draft | None:
     merged = merge_method(diff.old, ours, theirs)
     if any(len(one.ours) > _MOST * len(ours) for one in merged.conflicts):
         return None
-    if not merged.conflicts and keys_of(
-        [one for one in merged.pieces if isinstance(one, Statement)]
-    ) == keys_of(ours):
+    if not merged.conflicts and keys_of(resolved(merged.pieces, "ours")) == keys_of(ours):
         return None
     text = render_pieces(_laid_out(ours, merged.pieces), ("NPU side", f"{GPU} before", GPU))
     ids = tuple(hunk.id for hunk in hunks)
