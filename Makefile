@@ -13,8 +13,11 @@ help: ## show this list
 demo: ## show an upgrade end to end on real releases
 	@$(call in_env,tools) PYTHONPATH=scripts "$$python" lab/demo.py
 
+# tests of servers and processes wait for half of their time
+WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
+
 test: lint ## lint, types, contracts and the unit tests without a network, minutes (PYTEST_ARGS="-k name" to choose)
-	@$(call in_env,test) "$$python" -m pytest -n auto --dist worksteal -m "not network" tests/unit $(PYTEST_ARGS)
+	@$(call in_env,test) "$$python" -m pytest -n $(WORKERS) --dist worksteal -m "not network" tests/unit $(PYTEST_ARGS)
 	@echo "make test: lint, format, types, contracts and unit tests passed"
 
 test-all: lint ## that, and releases, incidents, emulator, runners, serving (PYTEST_ARGS=--keep goes on after a cut)
