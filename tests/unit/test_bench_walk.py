@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.walk import TRANSITIONS
 from bench.walk_answers import region
-from bench.walk_report import WALK_S, Walk, short_of_goals
+from bench.walk_report import WALK_S, Commit, Walk, short_of_goals, summary
 from npu_upgrade.job.conflicts import conflicts_in, without
 
 BEFORE = ["        a = self.first()", "        b = self.second(a)"]
@@ -69,4 +69,13 @@ def test_an_answer_replaces_the_conflict_and_nothing_else(lines: list[str]) -> N
 def test_a_walk_that_takes_long_misses_its_goal(tmp_path: Path) -> None:
     walk = Walk(TRANSITIONS[0], tmp_path, steps=[("merge", 20.0), ("emulate", WALK_S)])
     (missed,) = short_of_goals([walk], None)
-    assert missed.startswith(f"{TRANSITIONS[0].id}: {WALK_S + 20:.0f} s in all")
+    assert missed.startswith(f"{TRANSITIONS[0].id}: {WALK_S + 20:.0f} s to the commit")
+
+
+def test_what_runs_behind_the_commit_is_no_part_of_the_walk(tmp_path: Path) -> None:
+    walk = Walk(
+        TRANSITIONS[0], tmp_path, steps=[("merge", 20.0), ("emulate", WALK_S)], printed={"merge": 90_000}
+    )
+    walk.commit = Commit(20.0, 4_000, {"emulate": "PASS"})
+    assert short_of_goals([walk], None) == []
+    assert summary([walk], None)["characters"] == "4000"
