@@ -348,18 +348,17 @@ def look_at_the_end(done: Walk) -> None:
     if git(done.repo, "status", "--porcelain").strip():
         done.problems.append("the working tree is not clean")
     done.verdicts |= {record.gate: record.verdict for record in _evidence(done.repo)}
-    bad = {gate: verdict for gate, verdict in done.verdicts.items() if verdict != "PASS"}
+    bad = _bad(done.verdicts)
     blocked = {gate for gate, verdict in bad.items() if gate == "emulate" and verdict == "BLOCKED"}
     # a pending run that shows nothing, as of a known race, is named by the second delivery
-    named = {
-        gate for gate in bad if bad[gate] == "INCONCLUSIVE" and done.commit and gate not in _bad(done.commit)
-    }
+    before = _bad(done.commit.verdicts) if done.commit else bad
+    named = {gate for gate in bad.keys() - before.keys() if bad[gate] == "INCONCLUSIVE"}
     left = bad.keys() - blocked - named
     done.problems += [f"gate {gate} is {verdict}" for gate, verdict in bad.items() if gate in left]
 
 
-def _bad(commit: Commit) -> set[str]:
-    return {gate for gate, verdict in commit.verdicts.items() if verdict != "PASS"}
+def _bad(verdicts: dict[str, str]) -> dict[str, str]:
+    return {gate: verdict for gate, verdict in verdicts.items() if verdict != "PASS"}
 
 
 def _evidence(repo: Path) -> list[Record]:

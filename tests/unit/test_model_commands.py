@@ -317,6 +317,10 @@ def test_the_plan_says_whether_the_checkout_is_the_release_that_the_gates_run(ad
     (package / "platform.py").write_text("import os\n")
     summary = adapt(*given)[1]["summary"]
     assert "which the gates run, in 1 files (vllm_ascend/platform.py): --ascend" in summary
+    (package / "platform.py").write_text("")
+    (package / "added.py").write_text("")
+    (package / "_version.py").write_text("what a build writes")
+    assert "in 1 files (vllm_ascend/added.py): --ascend" in adapt(*given)[1]["summary"]
     assert "the gates run" not in adapt("plan", folder, "--ascend", tree, "--delivery", tree)[1]["summary"]
 
 

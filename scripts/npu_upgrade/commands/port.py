@@ -144,11 +144,6 @@ def _as_data(one: Draft) -> dict[str, Any]:
     return {"path": one.path, "unit": one.unit, "hunks": list(one.ids), "conflicts": one.conflicts}
 
 
-def _group_of(one: Draft, inputs: Inputs) -> str:
-    kind = next(runner.kind for runner in inputs.npu.runners if runner.path == one.path)
-    return f"{kind}.{one.unit.rpartition('.')[2]}"
-
-
 def _with_conflicts(
     args: argparse.Namespace,
     whole: Sequence[Draft],
@@ -158,7 +153,7 @@ def _with_conflicts(
     job: Job | None,
 ) -> Result:
     """Put the methods in as a whole; what does not combine is a conflict of the job, to be decided as one."""
-    known = {_group_of(one, inputs): one for one in whole}
+    known = {one.group: one for one in whole}
     _refuse_unknown(args.group, known, "method that can be combined at all")
     chosen = [known[name] for name in args.group]
     files = put(chosen, inputs.npu)

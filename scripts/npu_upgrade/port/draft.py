@@ -31,6 +31,7 @@ class Draft:
 
     path: str
     unit: str
+    group: str
     ids: tuple[str, ...]
     text: str
     conflicts: int
@@ -82,7 +83,7 @@ def _draft(hunks: Sequence[Hunk], npu: NpuSide) -> Draft | None:
     text = render_pieces(_laid_out(ours, merged.pieces), ("NPU side", f"{GPU} before", GPU))
     ids = tuple(hunk.id for hunk in hunks)
     decided = tuple(f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags)
-    return Draft(first.runner.path, first.unit, ids, text, len(merged.conflicts), decided)
+    return Draft(first.runner.path, first.unit, first.group, ids, text, len(merged.conflicts), decided)
 
 
 def _laid_out(ours: Sequence[Statement], pieces: Sequence[Piece]) -> list[Piece]:

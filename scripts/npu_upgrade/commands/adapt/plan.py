@@ -42,6 +42,7 @@ from npu_upgrade.commands.adapt.model_arguments import (
     write_state,
 )
 from npu_upgrade.commands.arguments import REPEATED, option, pair
+from npu_upgrade.evidence.judged import GENERATED
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.kept import kept
@@ -277,8 +278,10 @@ def _beside_release(repo: Path, sources: Sources) -> str:
     if release is None or release.spec.startswith("dir:") or not (repo / package).is_dir():
         return ""
     here = open_source(f"dir:{repo}")
-    paths = [path for path in {*here.list(package)} & {*release.list(package)} if path.endswith(".py")]
-    other = sorted(path for path in paths if here.read(path) != release.read(path))
+    listed = {*here.list(package), *release.list(package)}
+    paths = [path for path in listed if path.endswith(".py") and Path(path).name not in GENERATED]
+    both = {path for path in paths if here.exists(path) and release.exists(path)}
+    other = sorted(path for path in paths if path not in both or here.read(path) != release.read(path))
     if not other:
         return f"; the checkout's {package} is that of {release.spec} ({len(paths)} files compared)"
     return (

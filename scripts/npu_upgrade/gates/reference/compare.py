@@ -209,9 +209,8 @@ class _Asked:
             own = self._answer(prompt, client.post(COMPLETIONS, body | more))
         else:
             body["messages"] = [{"role": "user", "content": with_image(LOOK, picture(prompt.seed))}]
-            if (
-                self.reads and max(prompt.ids) < self.reference.vocabulary
-            ):  # of another one there is no log-probability
+            # of an id beyond the vocabulary there is no log-probability
+            if self.reads and max(prompt.ids) < self.reference.vocabulary:
                 body["prompt_logprobs"] = top
             more = {"logprobs": True, "top_logprobs": top}
             whole = own = self._answer(prompt, client.post(CHAT, body | more))
