@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_upgrade.code import module
 from npu_upgrade.code.module import parse_module, replace_units, split_lines
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.job.answer_edits import class_for, with_methods
@@ -160,3 +161,17 @@ def test_an_answer_that_defines_a_method_twice_is_refused() -> None:
 def test_a_form_feed_ends_no_line() -> None:
     source = "x = 'a\u2028b'\n\x0c\ndef f():\n    return 1\n"
     assert parse_module(source).units["f"].source == "def f():\n    return 1"
+
+
+def test_only_so_many_characters_of_modules_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_modules", {})
+    monkeypatch.setattr(module, "_KEPT", 25)
+    first = parse_module("first = 1\n")
+    parse_module("second = 2\n")
+    assert parse_module("first = 1\n") is first
+    parse_module("third = 3\n")
+    assert parse_module("first = 1\n") is first
+    assert list(module._modules) == ["third = 3\n", "first = 1\n"]
+    long = f"x = '{'-' * 40}'\n"
+    assert parse_module(long).source == long
+    assert list(module._modules) == [long]

@@ -18,6 +18,9 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ACCESSOR = re.compile(r"[ \t]*@[\w.]+\.(setter|getter|deleter)[ \t]*(?:#[^\r\n]*)?\r?$", re.MULTILINE)
 _SMALL = 256  # Python has one object for each number up to this one anyway
 _DEFINES = re.compile(r"^[ \t]*(?:async|def|class)\b", re.MULTILINE)
+_KEPT = 32_000_000
+"""How many characters of modules are kept: all that an audit reads, and a tree takes far more memory."""
+_modules: dict[str, Module] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,22 @@ class Module:
         return defined_in(self.tree)
 
 
-@functools.lru_cache(maxsize=2048)
 def parse_module(source: str) -> Module:
-    """Parse ``source``; raises :class:`SyntaxError`. Cached by content."""
+    """Parse ``source``; raises :class:`SyntaxError`. Cached by content, up to :data:`_KEPT` characters."""
+    module = _modules.pop(source, None) or _parsed(source)
+    _modules[source] = module  # the last that is forgotten
+    return module
+
+
+def _parsed(source: str) -> Module:
+    """Parse a source that is not at hand, in place of those that were not asked for the longest."""
     tree = ast.parse(source)
     if source.count("\n") > _SMALL:
         _share_numbers(tree)
+    kept = sum(map(len, _modules)) + len(source)
+    while _modules and kept > _KEPT:
+        kept -= len(oldest := next(iter(_modules)))
+        del _modules[oldest]
     return Module(source, tree)
 
 

@@ -25,6 +25,6 @@ def no_collector(*, last: bool = False) -> Generator[None]:
 
 
 def collected() -> None:
-    """Free what no longer is in use while garbage collection waits; what is left is not looked at again."""
+    """Free what no longer is in use while garbage collection waits."""
+    gc.unfreeze()  # what has been in use until now may be there
     gc.collect()
-    gc.freeze()
