@@ -345,6 +345,15 @@ def test_a_renamed_local_is_no_difference_and_hides_none(tmp_path):
     assert told(world, "parity-helpers") == [("NPUARModelRunner", "_needs")]
 
 
+def test_what_a_helper_goes_on_to_is_a_part_of_it(tmp_path):
+    gpu = HELPER.replace("    known =", "    if self.skips:\n        return False\n    known =")
+    npu = "def _needs(self, rid):\n    if self.skips:\n        return False\n    return super()._needs(rid)"
+    world = runners(tmp_path / "goes on", gpu=gpu, gpu_base=HELPER, npu=npu)
+    assert told(world, "parity-helpers") == []
+    world = runners(tmp_path / "not", gpu=gpu, gpu_base=HELPER, npu=npu.replace("super()._needs(rid)", "True"))
+    assert told(world, "parity-helpers") == [("NPUARModelRunner", "_needs")]
+
+
 def test_copies_of_upstream_methods_differ_by_nature(tmp_path):
     npu = HELPER.replace("    if stage is None:\n        return True\n", "")
     assert told(runners(tmp_path, vllm=HELPER, gpu=HELPER, npu=npu), "parity-helpers") == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from lineage_kit import RUNNERS, git_at
+from lineage_kit import NPU_WORKER, RUNNERS, commit_at, git_at
 from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
 
 from npu_upgrade.cli import main as cli
@@ -46,6 +46,7 @@ from npu_upgrade.port.moved_on import moved_on
 from npu_upgrade.sources.tree import open_source
 
 BASE = RUNNERS[0].path
+WORKER = f"{NPU_WORKER}/base.py"
 DAY = "2026-03-02"
 ANSWER_TEXT = "        self.record(stats.of(logits.cpu()))\n"
 DEEPER = " " * 12
@@ -1473,3 +1474,61 @@ def test_the_methods_that_can_be_put_in_whole_are_those_of_the_findings() -> Non
     every = {(BASE, f"R.{name}") for name in ("run", "gone", "other")}
     assert combined(survey, every) == {"ar.run": 0}
     assert combined({}, every) == {}
+
+
+START = "    def start(self):\n        self.device = find()\n        self.runner = Runner(self.device)\n"
+REPORT = "        if self.rank == 0:\n            report(self)\n"
+
+
+@pytest.fixture
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """An upgrade with a worker's method that follows upstream's, which calls one function more by now."""
+    path = "vllm_ascend/worker/worker.py"
+    head = "from vllm_ascend.tell import Runner, find{}\n\n\nclass NPUWorker:\n"
+    tell = "class Runner: ...\n\n\ndef find(): ...\n\n\ndef report(worker): ...\n"
+    mine = "from vllm_ascend.tell import find\nfrom vllm_ascend.worker.worker import NPUWorker\n\n\n"
+    mine += "class OmniWorker(NPUWorker):\n" + START.replace("Runner(", "OmniRunner(")
+    mine += "\n\nclass OmniRunner: ...\n"
+    monkeypatch.setattr(
+        "merge_kit.commit_at",
+        lambda folder, day, files: commit_at(
+            folder,
+            day,
+            files
+            | (
+                {WORKER: mine}
+                if folder.name == "omni"
+                else {path: head.format("") + START, "vllm_ascend/tell.py": tell}
+                if "vllm_ascend/__init__.py" in files
+                else {path: head.format(", report") + START + REPORT}
+            ),
+        ),
+    )
+    return started(tmp_path, monkeypatch, OURS)
+
+
+def test_what_upstream_changed_in_an_overridden_method_is_taken_by_a_word(followed: World) -> None:
+    plan = load_plan(open_job(followed.omni))
+    (item,) = (one for one in plan.items if one["kind"] == "overridden-changed")
+    upgrade("plan")
+    asked = ask()
+    assert asked["id"] == item["id"]
+    assert "report(self)" in asked["text"]
+    before = (followed.omni / WORKER).read_text()
+    assert upgrade("resolve", item["id"], "--accept")[0] == 0
+    after = (followed.omni / WORKER).read_text()
+    assert REPORT in after
+    assert "from vllm_ascend.tell import find, report\n" in after
+    assert upgrade("resolve", item["id"], "--undo")[0] == 0
+    assert (followed.omni / WORKER).read_text() == before
+
+
+def test_a_proposed_method_that_was_edited_otherwise_is_accepted_with_a_note(followed: World) -> None:
+    plan = load_plan(open_job(followed.omni))
+    (item,) = (one for one in plan.items if one["kind"] == "overridden-changed")
+    path = followed.omni / WORKER
+    path.write_text(path.read_text().replace("self.device = find()", "self.device = find()\n        self.x = 1"))
+    edited = path.read_text()
+    assert upgrade("resolve", item["id"], "--accept")[0] != 0
+    assert upgrade("resolve", item["id"], "--accept", "--note", "nobody is told here")[0] == 0
+    assert path.read_text() == edited

@@ -304,3 +304,32 @@ def test_ids_hold_while_the_texts_do_and_change_with_them(overridden) -> None:
     first = overridden(mine, before, "def run(self):\n    went()")[0].id
     assert overridden(mine + "\n    more()", before, "def run(self):\n    # why\n    went( )")[0].id == first
     assert overridden(mine, before, "def run(self):\n    gone()")[0].id != first
+
+
+FOLLOWING = "def start(self):\n    self.device = find()\n    self.runner = Mine(self.device)"
+BEFORE = "def start(self):\n    self.device = find()\n    self.runner = Runner(self.device)"
+
+
+def test_what_fits_into_an_override_is_proposed(overridden) -> None:
+    (item,) = overridden(FOLLOWING, BEFORE, f"{BEFORE}\n    if self.rank == 0:\n        self.report()")
+    (change,) = item.changes
+    assert item.detail.startswith("body changed (+2 -0 lines), and fits here\n")
+    assert change.new == change.old + "\n        if self.rank == 0:\n            self.report()"
+    assert "Mine" in change.new
+    assert item.imports == []
+
+
+@pytest.mark.parametrize(
+    ("mine", "after"),
+    [
+        ("def start(self):\n    self.own()\n    super().start()", f"{BEFORE}\n    self.report()"),
+        ("def start(self):\n    self.own()\n    self.more()", f"{BEFORE}\n    self.report()"),
+        (FOLLOWING, BEFORE.replace("find()", "look()").replace("Runner(", "Other(")),
+        (FOLLOWING, f"{BEFORE}\n    nobody_knows(self)"),
+        (FOLLOWING, BEFORE.replace("start(self)", "start(self, late=False)") + "\n    self.report()"),
+    ],
+    ids=["calls it", "has little of it", "in a conflict", "an unknown name", "another signature"],
+)
+def test_what_does_not_fit_into_an_override_is_only_told(overridden, mine: str, after: str) -> None:
+    for item in overridden(mine, BEFORE, after):
+        assert item.changes == []

@@ -17,6 +17,7 @@ import contextlib
 import re
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -652,7 +653,11 @@ def _result(
         "costs": costs,
         "logs": str(asked.out),
     }
-    said = ", ".join(f"{tier} {state}" for tier, state in by_tier.items())
+    absent = Counter(one.new.tier for one in together if one.state == ABSENT)
+    said = ", ".join(
+        f"{tier} {state}" + (f" ({absent[tier]} ABSENT)" if absent[tier] and state != ABSENT else "")
+        for tier, state in by_tier.items()
+    )
     missed, total = sum(len(one.unexecuted) for one in counted), sum(one.changed for one in counted)
     summary = f"{LABEL}: {said}"
     if total:

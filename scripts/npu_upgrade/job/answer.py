@@ -20,7 +20,7 @@ from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
-from npu_upgrade.job.answer_edits import class_for, with_imports, with_methods
+from npu_upgrade.job.answer_edits import class_for, with_changes, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
 from npu_upgrade.job.changes import base_of, changed_since
 from npu_upgrade.job.check import before_merge, downstream, edited_unit, remembered
@@ -33,6 +33,7 @@ from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.imports import without_lost
 from npu_upgrade.merge.conflict_identity import conflict_key
 from npu_upgrade.merge.guards import GUARD, guarded
+from npu_upgrade.merge.overridden import OVERRIDDEN
 from npu_upgrade.merge.pinned import PIN, repinned
 from npu_upgrade.sources.checkout import open_checkout
 
@@ -93,6 +94,11 @@ def to_edit(job: Job, plan: Plan, ask: Ask, note: str) -> Answered:
         before = path.read_bytes().decode("utf-8") if path.is_file() else ""
     if ask.edit == PIN:
         after, problems = repinned(before, ask.changes), []
+    elif ask.edit == OVERRIDDEN:
+        after = with_changes(before, ask.changes, ask.imports)
+        if after == before and note:
+            return by_word(job, ask, "accept", note, "")  # it was edited otherwise
+        problems = checks.problems(before, after, before_merge(job, ask.path))
     else:
         base = (plan.versions.get("base") or {}).get("spec")
         after = guarded(ask.path, before, base, job.inputs.ascend.spec, downstream(job))
@@ -101,6 +107,8 @@ def to_edit(job: Job, plan: Plan, ask: Ask, note: str) -> Answered:
         problems.append("the lines are not there any more: --by-hand, or --waive")
     if problems:
         return Answered(None, problems)
+    if ask.edit == OVERRIDDEN:
+        after = _tidy(job, ask.path, before, after)
     if ask.edit == GUARD:
         after = _tidy(job, ask.path, before, without_lost(ask.path, before, after, lambda: downstream(job)))
     return Answered(_write(job, ask, before, after, {"note": note, "how": "accept"}), [])

@@ -22,6 +22,7 @@ from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.statements import string_lines
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.lineage.items import Change
 
 _HOW = (
     "FILE with one or more whole methods, indented as they stand in the class or not at all, "
@@ -199,6 +200,15 @@ def _put(text: str, owner: str, unit: Unit, given: Sequence[Unit]) -> str:
 def _plain(unit: Unit) -> str:
     """The name that a unit defines, less what tells it from others of that name."""
     return unit.name.partition("@")[0]
+
+
+def with_changes(text: str, changes: Sequence[Change], imports: Sequence[str]) -> str:
+    """``text`` with methods replaced by what was proposed; as it is where one of them is another by now."""
+    if any(text.count(one.old) != 1 for one in changes):
+        return text
+    for one in changes:
+        text = text.replace(one.old, one.new)
+    return with_imports(text, list(imports))
 
 
 def with_imports(text: str, statements: list[str]) -> str:

@@ -29,6 +29,7 @@ from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.port_ledger import Ledger
 from npu_upgrade.lineage.items import Change
 from npu_upgrade.merge.guards import GUARD
+from npu_upgrade.merge.overridden import OVERRIDDEN
 from npu_upgrade.merge.pinned import PIN
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
@@ -51,7 +52,7 @@ class Ask(Struct, frozen=True):
     ``stage`` is its kind; ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve
     that fit; ``evidence`` the record of the gate that found it; ``finding`` the key of the audit's finding
     that it is, which counts no more once it is waived; ``edit`` the kind of edit that accepting it makes, and
-    ``changes`` its lines. Asks of one ``group`` are answered together:
+    ``changes`` its lines, ``imports`` what the file gets with them. Asks of one ``group`` are answered together:
     those of a method, and hunks that need each other.
     """
 
@@ -70,6 +71,7 @@ class Ask(Struct, frozen=True):
     finding: str = ""
     edit: str = ""
     changes: tuple[Change, ...] = ()
+    imports: tuple[str, ...] = ()
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -144,10 +146,28 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
     how = (WAIVE,) if finding else (ACCEPT, WAIVE)
     if path and unit:  # what is gone raises: a correction comes before a reason to leave it
         how = (WITH, *how) if finding else (*how, WITH)
+    changes = tuple(Change(**one) for one in item.get("changes", ()))
+    if changes:  # what upstream changed in the overridden method, put into this one
+        how = (("--accept",), BY_HAND, WAIVE, WITH)
     if item.get("kind") in ("unresolved-name", "missing-name"):
         how = (*how, ("--import", "from MODULE import NAME"))
     kind, texts = ITEM if item.get("blocking") else LOOK, {"text": str(item.get("detail") or "")}
-    return Ask(kind, item["id"], title, path, unit, *_span(root, path, unit), texts, how, finding=finding)
+    edit, imports = OVERRIDDEN if changes else "", tuple(item.get("imports", ()))
+    span = _span(root, path, unit)
+    return Ask(
+        kind,
+        item["id"],
+        title,
+        path,
+        unit,
+        *span,
+        texts,
+        how,
+        finding=finding,
+        edit=edit,
+        changes=changes,
+        imports=imports,
+    )
 
 
 def _hunks(job: Job, answers: list[Answer]) -> Iterator[Ask]:

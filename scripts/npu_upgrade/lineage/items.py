@@ -10,7 +10,7 @@ from npu_upgrade.ground.files import sha256
 
 @dataclass(frozen=True)
 class Change:
-    """A line of a file, and what it is to become."""
+    """A line of a file, or a whole method, and what it is to become."""
 
     old: str
     new: str
@@ -24,7 +24,8 @@ class Item:
     line, ``detail`` the texts. A ``blocking`` item keeps the plan from passing while it is
     open. ``state`` is ``open``, ``done`` or ``waived``, ``note`` is what a person said when closing it.
     ``finding`` is the key of the audit's finding that it is, else empty. ``changes`` are lines of the
-    file at ``path`` that change when the item is accepted.
+    file at ``path`` that change when the item is accepted, whole methods where it is about an override;
+    ``imports`` are the import statements that the file gets with them.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Item:
     note: str = ""
     finding: str = ""
     changes: list[Change] = field(default_factory=list)
+    imports: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

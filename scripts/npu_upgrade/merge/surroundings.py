@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +24,7 @@ from npu_upgrade.code.walk import is_super, walk
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.lineage.records import Lineage
 from npu_upgrade.merge.gone import GONE, look_for_gone
-from npu_upgrade.merge.patched import diff_lines
+from npu_upgrade.merge.overridden import OVERRIDDEN, diff_of, source_of, taken_over
 from npu_upgrade.program.absent import missing_import
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.places import advice
@@ -79,7 +78,7 @@ def _one_a_cause(items: list[Item]) -> list[Item]:
     left = []
     for item in items:
         about = ""
-        if item.kind == "overridden-changed":
+        if item.kind == OVERRIDDEN:
             about = rf"\b{re.escape(item.title.partition(':')[0])} does not fit\b"
         elif item.kind == "signature-changed":
             about = rf"there: .*\b{item.title.split()[3].rpartition('.')[2]}\b"
@@ -222,11 +221,14 @@ def _changed(method: Method, was: Method, now: Method) -> Item:
         signs = [line[0] for line in list(difflib.unified_diff(texts[0], texts[1], n=0))[2:]]
         lines = [f"body changed (+{signs.count('+')} -{signs.count('-')} lines)"]
     lines += [f"the override {reason}" for reason in wrong]
-    lines += [_CALLED] if calls else _diff(_source(was), _source(now))
+    lines += [_CALLED] if calls else diff_of(source_of(was), source_of(now))
     what = "signature" if old != new else "body"
     title = f"{method.qualname}: the {what} of {now.qualname}, which it overrides, changed"
-    key = item_id("overridden-changed", method.qualname, plain_text(was.node), plain_text(now.node))
-    item = Item(key, "overridden-changed", title, "\n".join(lines), blocking=bool(wrong))
+    key = item_id(OVERRIDDEN, method.qualname, plain_text(was.node), plain_text(now.node))
+    item = Item(key, OVERRIDDEN, title, "\n".join(lines), blocking=bool(wrong))
+    if not calls and old == new and (taken := taken_over(method, was, now)):
+        item.changes, item.imports = [taken.change], list(taken.imports)
+        item.detail = f"{lines[0]}, and fits here\n{taken.text}"
     if calls and old == new and not wrong:
         item.state, item.note = "done", "nothing to decide: as with a method that is inherited"
     return item
@@ -245,17 +247,6 @@ def _calls_upwards(method: Method) -> list[tuple[ast.Call, bool]]:
             if by_super or (call.args and ast.unparse(call.args[0]) == "self"):
                 found.append((call, by_super))
     return found
-
-
-def _source(method: Method) -> str:
-    decorators = [node.lineno for node in method.node.decorator_list]
-    first = min([method.node.lineno, *decorators]) - 1
-    return "\n".join(method.owner.file.source.split("\n")[first : method.node.end_lineno])
-
-
-def _diff(before: str, after: str) -> list[str]:
-    old, new = (textwrap.dedent(text).split("\n") for text in (before, after))
-    return diff_lines(old, new, around=1)
 
 
 @dataclass

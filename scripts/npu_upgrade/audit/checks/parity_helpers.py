@@ -16,7 +16,7 @@ from npu_upgrade.ground.tables import cut, shortened
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.facts import functions_in
-from npu_upgrade.program.program import File
+from npu_upgrade.program.program import File, Method
 from npu_upgrade.program.scope import locals_of
 from npu_upgrade.threeway.align import fine_changes, weight
 
@@ -31,7 +31,10 @@ _SHOWN = 70
 
 @dataclass(frozen=True)
 class _Helper:
-    """One helper on both sides; ``told`` are names that other checks tell to be lacking in it."""
+    """One helper on both sides; ``told`` are names that other checks tell to be lacking in it.
+
+    ``above`` is what the NPU side's goes on to by ``super()``.
+    """
 
     owner: str
     name: str
@@ -40,6 +43,7 @@ class _Helper:
     npu_file: File
     npu: Function
     told: frozenset[str] = frozenset()
+    above: Method | None = None
 
 
 def check(world: World) -> Iterator[Finding]:
@@ -71,7 +75,9 @@ def _methods(both: Both, told: frozenset[str]) -> Iterator[_Helper]:
     files = (gpu.owner.file, npu.owner.file)
     if not _of_upstream(both):
         if gpu.name == npu.name:
-            yield _Helper(npu.owner.name, npu.name, files[0], gpu.node, files[1], npu.node, told)
+            goes_on = f"super().{npu.name}(" in text_of(npu.node)
+            above = both.pair.npu.after(npu.owner, npu.name) if goes_on else None
+            yield _Helper(npu.owner.name, npu.name, files[0], gpu.node, files[1], npu.node, told, above)
         return
     inner = {function.name: function for function in functions_in(npu.node)}
     for function in functions_in(gpu.node):
@@ -92,7 +98,8 @@ def _lost(helper: _Helper) -> list[Statement]:
     """The statements of the GPU side whose meaning the NPU side lacks."""
     npu = list(statements_of(helper.npu_file, helper.npu))
     gpu = _telling(_in_names_of(npu, statements_of(helper.gpu_file, helper.gpu), helper))
-    keys = {_key(statement) for statement in npu}
+    above = statements_of(helper.above.owner.file, helper.above.node) if helper.above else ()
+    keys = {_key(statement) for statement in (*npu, *above)}
     folded = _folded(gpu, keys)
     return [
         statement
