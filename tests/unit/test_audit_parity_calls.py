@@ -350,7 +350,9 @@ def test_what_a_helper_goes_on_to_is_a_part_of_it(tmp_path):
     npu = "def _needs(self, rid):\n    if self.skips:\n        return False\n    return super()._needs(rid)"
     world = runners(tmp_path / "goes on", gpu=gpu, gpu_base=HELPER, npu=npu)
     assert told(world, "parity-helpers") == []
-    world = runners(tmp_path / "not", gpu=gpu, gpu_base=HELPER, npu=npu.replace("super()._needs(rid)", "True"))
+    world = runners(
+        tmp_path / "not", gpu=gpu, gpu_base=HELPER, npu=npu.replace("super()._needs(rid)", "True")
+    )
     assert told(world, "parity-helpers") == [("NPUARModelRunner", "_needs")]
 
 

@@ -15,7 +15,7 @@ from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import resolve
-from npu_upgrade.commands.asking import _page
+from npu_upgrade.commands.asking import _by_name, _page
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.commands.port import _write_by_method
 from npu_upgrade.delivery.upgrade import _by_hand
@@ -1281,6 +1281,9 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
         text.replace("        state = self.finish", "        self.own(logits)\n        state = self.finish")
     )
     upgrade("plan")
+    assert "ask" not in upgrade("next")[1], "it keeps no gate from running"
+    upgrade("next", "--skip", "port", "--note", "not now")
+    assert audit(world)[0] == 0
     asked = ask()
     assert asked["id"].startswith("edited-")
     assert "self.own(logits)" in str(asked)
@@ -1299,6 +1302,22 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
     path.write_text(text)
     upgrade("plan")
     assert not str((upgrade("next")[1].get("ask") or {}).get("id")).startswith("edited-")
+
+
+def test_what_was_written_by_hand_is_asked_about_with_what_the_audit_finds(world: World) -> None:
+    path = world.omni / BASE
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    text = path.read_text()
+    edited = text.replace(
+        "        state = self.finish", "        self.load(1, 2, 3)\n        state = self.finish"
+    )
+    path.write_text(edited)
+    upgrade("next", "--skip", "port", "--note", "not now")
+    upgrade("plan")
+    assert audit(world)[0] == 1
+    data = upgrade("next")[1]
+    assert data["left"] == {"finding": 1, "look": 1}
+    assert {data["ask"]["stage"], *(one["stage"] for one in data["with_it"])} == {"finding", "look"}
 
 
 @pytest.mark.parametrize(
@@ -1333,7 +1352,8 @@ def test_what_was_edited_as_the_audit_asked_has_that_for_its_reason(
     upgrade("plan")
     told = [("OmniNPUModelRunner.run", f"a check asked for it: {why}")] if why else []
     assert _by_hand(job, load_plan(job)) == told
-    assert bool(upgrade("next")[1].get("ask")) is not bool(why)
+    (state,) = (one["state"] for one in load_plan(job).items if one["kind"] == "edited")
+    assert state == ("done" if why else "open")
     kept = [one for one in job.journal.answers() if one.id.startswith("edited-")]
     assert [(one.unit, one.note) for one in kept] == told
 
@@ -1527,8 +1547,17 @@ def test_a_proposed_method_that_was_edited_otherwise_is_accepted_with_a_note(fol
     plan = load_plan(open_job(followed.omni))
     (item,) = (one for one in plan.items if one["kind"] == "overridden-changed")
     path = followed.omni / WORKER
-    path.write_text(path.read_text().replace("self.device = find()", "self.device = find()\n        self.x = 1"))
+    path.write_text(
+        path.read_text().replace("self.device = find()", "self.device = find()\n        self.x = 1")
+    )
     edited = path.read_text()
     assert upgrade("resolve", item["id"], "--accept")[0] != 0
     assert upgrade("resolve", item["id"], "--accept", "--note", "nobody is told here")[0] == 0
     assert path.read_text() == edited
+
+
+def test_methods_are_named_where_all_that_they_lack_is_taken() -> None:
+    hunks = [{"id": f"port-{n}", "group": group} for n, group in enumerate(("ar.a", "ar.b", "ar.b", "ar.c"))]
+    taken = {"port-0": "a", "port-1": "b", "port-3": "c"}
+    assert _by_name({"hunks": hunks}, taken) == ["--group", "ar.a", "ar.c", "--apply", "port-1"]
+    assert _by_name({"hunks": hunks}, {"port-1": "b"}) == ["--apply", "port-1"]

@@ -66,6 +66,8 @@ def asked(walk: Walk, step: Step) -> Asked:
     every = in_order(step.stage.asks)
     if kind == ITEM:  # what is to be looked at is about the same merge: asked in the same round
         every += [one for stage in walk.stages for one in stage.asks if one.stage == LOOK]
+    if kind == FINDING:  # why the same methods were written by hand
+        every += [one for one in step.stage.asks if one.stage == LOOK]
     asks, shown = as_asked(every, walk.answered)
     whole = [_whole(ask) for ask in asks]
     data: dict[str, Any] = {"ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
@@ -102,23 +104,35 @@ def asked(walk: Walk, step: Step) -> Asked:
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
 
 
-def _first(walk: Walk, every: Sequence[Ask]) -> str:
+def _first(walk: Walk, every: Sequence[Ask]) -> list[str]:
     """What findings about the GPU side ask for together: the methods it calls, then those that call them."""
     survey = port_survey(walk.folder)
     methods = methods_behind(survey, every)
     missing = {(one.path, one.unit) for one in every if one.stage == FINDING and ": parity-" in one.what}
     whole = combined(survey, missing)
-    first = ""
+    first = []
     if len(methods) > 1:
-        taking = upgrade("port", "--apply", *methods, "--callers-by-hand", *walk.naming).short
-        names = ", ".join(dict.fromkeys(methods.values()))
-        first = f"{taking} takes methods that what these findings miss calls, in this order: {names}"
-        first += "; leave out what is not for the NPU, and write the callers" + (":" if whole else "")
+        taking = upgrade("port", *_by_name(survey, methods), "--callers-by-hand", *walk.naming).short
+        first = [
+            "leave out of the names what is not for the NPU, as what only torch.cuda can do, and write the"
+            f" callers{' by the next command' if whole else ''}: these are what the findings' methods call",
+            taking,
+        ]
     if whole:
         putting = upgrade("port", "--group", *whole, "--conflicts", *walk.naming).short
-        first += f" {putting} puts what the GPU side changed into {', '.join(whole)}, with"
-        first += f" {sum(whole.values())} conflicts to decide by `resolve`"
-    return first.strip()
+        what = f"what the GPU side changed, {sum(whole.values())} conflicts to decide by `resolve`"
+        first.append(f"{putting}  # {what}")
+    return first
+
+
+def _by_name(survey: Mapping[str, Any], methods: Mapping[str, str]) -> list[str]:
+    """The options of port that take hunks: by their method where that has no other ones, else by the id."""
+    ids: dict[str, list[str]] = {}
+    for hunk in survey.get("hunks", []):
+        ids.setdefault(str(hunk.get("group") or hunk["id"]), []).append(hunk["id"])
+    whole = [name for name, its in ids.items() if methods.keys() >= {*its}]
+    left = [one for one in methods if not any(one in ids[name] for name in whole)]
+    return [*(["--group", *whole] if whole else []), *(["--apply", *left] if left else [])]
 
 
 def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]:

@@ -51,7 +51,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.files import read_object, write_atomic, write_json
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.ground.progress import say
-from npu_upgrade.ground.tables import first_of
+from npu_upgrade.ground.tables import cut, first_of
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import failed_last
 from npu_upgrade.job.job import NEIGHBOUR, Job
@@ -68,6 +68,7 @@ EXAMPLES = """
 _KEPT_RUNS = 10
 _AUTO = ["needed"]
 _MOST = 6
+_KNOWN = 110  # characters of what the old pair fails too
 _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
 _TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
 _PROGRESS = "progress.log"  # of a run in the background
@@ -698,7 +699,9 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     """
     names = ("baseline", "problems", "pending", "changed_and_never_seen", "hardware_or_review_only")
     odd = [run for run in data["runs"] if run["state"] != PASS or run.get("failed_once")]
-    odd.sort(key=lambda run: (run["state"] in (LAG, ABSENT), run["state"] != FAIL))
+    known = [run for run in odd if run["state"] in (LAG, ABSENT)]
+    odd = [run for run in odd if run not in known]
+    odd.sort(key=lambda run: run["state"] != FAIL)
     shown = ("tier", "scenario", "state", "why", "failed_once", "where", "log")
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
     left = not_run(data["pending"])
@@ -710,6 +713,9 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     if odd[_MOST:]:
         also = [f"{run['tier']} {run['scenario']}: {run['state']}" for run in odd[_MOST:]]
         counted["also_not_passed"] = first_of(also, _MOST)
+    if known:  # nothing to correct: the old pair has it too, or there is nothing to run
+        lines = [f"{run['tier']} {run['scenario']}: {run['state']}: {run['why']}" for run in known]
+        counted["as_before_or_absent"] = first_of([cut(line, _KNOWN) for line in lines], _MOST)
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}
     return said | counted | {"not_passed": found} | ({"costs": steps} if steps else {})

@@ -52,8 +52,8 @@ class Ask(Struct, frozen=True):
     ``stage`` is its kind; ``texts`` are by role (base, ours, theirs, text); ``how`` the options of resolve
     that fit; ``evidence`` the record of the gate that found it; ``finding`` the key of the audit's finding
     that it is, which counts no more once it is waived; ``edit`` the kind of edit that accepting it makes, and
-    ``changes`` its lines, ``imports`` what the file gets with them. Asks of one ``group`` are answered together:
-    those of a method, and hunks that need each other.
+    ``changes`` its lines, ``imports`` what the file gets with them. Asks of one ``group`` are answered
+    together: those of a method, and hunks that need each other.
     """
 
     stage: str

@@ -30,6 +30,7 @@ from npu_upgrade.job.ask import (
     hunks_to_take,
     port_survey,
 )
+from npu_upgrade.job.check import EDITED
 from npu_upgrade.job.job import NEIGHBOUR, SAFE, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk, brief
@@ -104,8 +105,9 @@ def read(job: Job) -> Upgrade:
 def walk(job: Job) -> Walk:
     """The job as next, status and report see it."""
     one = read(job)
-    stages = [_merge(one), _plan(one), _look(one), _port(one)]
-    stages += [_gate(one, "audit"), _gate(one, "emulate"), _serve(one), _deliver(one), _publish(one)]
+    audit = _gate(one, "audit")
+    stages = [_merge(one), _plan(one), _look(one, audit), _port(one), audit]
+    stages += [_gate(one, "emulate"), _serve(one), _deliver(one), _publish(one)]
     plan = one.plan
     return Walk(
         name=job.id,
@@ -213,8 +215,14 @@ def _edited_since_merge(one: Upgrade) -> bool:
     return any(digest and now.get(path) != digest for path, digest in one.plan.hashes.items())
 
 
-def _look(one: Upgrade) -> Stage:
-    return _questions(one, LOOK, "decisions on thin evidence") or Stage(LOOK, State.DONE)
+def _look(one: Upgrade, audit: Stage) -> Stage:
+    """Why something was written by hand is asked with what the audit finds, or after it: it stops no gate."""
+    later = _edits(one) if audit.asks or audit.state in (State.TODO, State.STALE) else []
+    return _questions(one, LOOK, "decisions on thin evidence", later) or Stage(LOOK, State.DONE)
+
+
+def _edits(one: Upgrade) -> list[Ask]:
+    return [ask for ask in one.asks if ask.stage == LOOK and ask.id.startswith(f"{EDITED}-")]
 
 
 def _port(one: Upgrade) -> Stage:
@@ -249,11 +257,11 @@ def _port(one: Upgrade) -> Stage:
     return Stage(PORT, State.DONE, said)
 
 
-def _questions(one: Upgrade, kind: str, what: str) -> Stage | None:
+def _questions(one: Upgrade, kind: str, what: str, later: Sequence[Ask] = ()) -> Stage | None:
     """The stage of a kind of question while any is open, or it is left out; the commit lists what was."""
     if kind in one.job.skipped:
         return Stage(kind, State.SKIPPED, one.job.skipped[kind])
-    found = [ask for ask in one.asks if ask.stage == kind]
+    found = [ask for ask in one.asks if ask.stage == kind and ask not in later]
     if one.delivered:
         return Stage(kind, State.DONE, f"the commit lists {len(found)}" if found else "")
     return Stage(kind, State.TODO, f"{len(found)} {what}", asks=found) if found else None
@@ -275,6 +283,7 @@ def _gate(one: Upgrade, name: str) -> Stage:
     if name == "emulate" and stage.open and stage.state != State.FAILED and one.delivered:
         return Stage(name, State.SKIPPED, "the files were delivered without it")
     found = [a for a in one.asks if a.stage == FINDING and a.is_run is (name == "emulate")]
+    found += _edits(one) if found and name == "audit" and not one.delivered else []
     return replace(stage, asks=found) if stage.open else stage
 
 
