@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -20,6 +21,7 @@ from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.port import correspondence
 from npu_upgrade.port.apply import add_method
 from npu_upgrade.port.correspondence import find_since
+from npu_upgrade.port.draft import _theirs
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.needs import Needs, Ranked, closure, uses
@@ -364,3 +366,21 @@ def since_of(root: Path, gpu: str, npu: str) -> tuple[str | None, list[str]]:
 
 def test_keys_of_a_unit() -> None:
     assert keys_of(split_statements("a = 1\na = 1"))["a = 1"] == 2
+
+
+@pytest.mark.parametrize(
+    ("by_cuda", "kept"),
+    [
+        ("    self.copied = torch.cuda.copy(sent)\n", False),
+        ("    if fast:\n        out = torch.cuda.copy(sent)\n    else:\n        out = sent\n", True),
+    ],
+    ids=["nothing needs it", "another part reads what it gives"],
+)
+def test_what_is_for_cuda_is_in_a_draft_only_where_the_rest_needs_it(by_cuda: str, kept: bool) -> None:
+    head, end = "def run(self, sent, fast):\n    self.begin()\n", "    self.end()\n"
+    old = split_statements(head + end)
+    new = split_statements(head + by_cuda + end + "    self.give(out)\n" * kept)
+    diff = diff_units(old, new)
+    pieces = [one for one in diff.pieces if any("cuda" in s.key for s in new[one.b0 : one.b1])]
+    hunk = cast(Hunk, SimpleNamespace(pieces=pieces))
+    assert keys_of(_theirs(diff, [hunk])) == keys_of(new if kept else old)

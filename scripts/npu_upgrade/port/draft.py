@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.code.flow import may_be_unbound
 from npu_upgrade.code.module import replace_units
 from npu_upgrade.code.statements import Statement, split_statements
+from npu_upgrade.code.uses import free_names
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
 from npu_upgrade.port.hunks import Hunk
@@ -14,6 +16,7 @@ from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import laid_out
 from npu_upgrade.port.sides import keys_of
+from npu_upgrade.port.unit_diff import UnitDiff
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved
 
@@ -41,16 +44,19 @@ class Draft:
 def drafts(ranked: Sequence[Ranked], npu: NpuSide) -> list[Draft]:
     """The methods of which hunks do not fit, or not by themselves, as a whole.
 
-    Left out are what is written for CUDA, and a method of which most would be in one conflict.
+    What it holds already is the GPU side's too. Left out are what is written for CUDA, where the rest does
+    without it, and a method of which most would be in one conflict.
     """
     units: dict[tuple[str, str, int], list[Ranked]] = {}
     for entry in ranked:
         hunk = entry.hunk
-        if hunk.kind == "change" and not (any(map(is_device_bound, hunk.added)) or _is_for_cuda(entry)):
+        if hunk.kind == "change":
             units.setdefault((hunk.runner.path, hunk.unit, id(hunk.diff)), []).append(entry)
     found: dict[tuple[str, str], Draft] = {}
     for entries in units.values():
-        if any(entry.tier > 1 for entry in entries) and (one := _draft([e.hunk for e in entries], npu)):
+        ours = [entry for entry in entries if not _is_for_cuda(entry)]
+        of_cuda = [entry.hunk for entry in entries if _is_for_cuda(entry)]
+        if any(entry.tier > 1 for entry in ours) and (one := _draft([e.hunk for e in ours], of_cuda, npu)):
             before = found.get((one.path, one.unit))
             if not before or len(before.ids) < len(one.ids):  # of the upgrade that changed most of it
                 found[one.path, one.unit] = one
@@ -67,14 +73,24 @@ def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
 
 
 def _is_for_cuda(entry: Ranked) -> bool:
-    return any("torch.cuda" in reason for reason in entry.reasons)
+    told = any("torch.cuda" in reason for reason in entry.reasons)
+    return told or any(map(is_device_bound, entry.hunk.added))
 
 
-def _draft(hunks: Sequence[Hunk], npu: NpuSide) -> Draft | None:
+def _theirs(diff: UnitDiff, of_cuda: Sequence[Hunk]) -> list[Statement]:
+    """The GPU side's text without what is written for CUDA, where what is left gives all names a value."""
+    apart = {piece for hunk in of_cuda for piece in hunk.pieces}
+    whole = list(diff.new)
+    left = diff.compose([piece for piece in diff.pieces if piece not in apart])
+    lost = may_be_unbound(left) - may_be_unbound(whole) | free_names(left) - free_names(whole)
+    return whole if lost else left
+
+
+def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide) -> Draft | None:
     first, diff = hunks[0], hunks[0].diff
     assert diff is not None, "a change has the difference it belongs to"
     ours = split_statements(npu.modules[first.runner.kind].units[first.unit].source)
-    theirs = diff.compose(sorted({piece for hunk in hunks for piece in hunk.pieces}))
+    theirs = _theirs(diff, of_cuda)
     merged = merge_method(diff.old, ours, theirs)
     if any(len(one.ours) > _MOST * len(ours) for one in merged.conflicts):
         return None
