@@ -21,7 +21,7 @@ from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.port import correspondence
 from npu_upgrade.port.apply import add_method
 from npu_upgrade.port.correspondence import find_since
-from npu_upgrade.port.draft import _theirs
+from npu_upgrade.port.draft import _sides
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.needs import Needs, Ranked, closure, uses
@@ -382,5 +382,18 @@ def test_what_is_for_cuda_is_in_a_draft_only_where_the_rest_needs_it(by_cuda: st
     new = split_statements(head + by_cuda + end + "    self.give(out)\n" * kept)
     diff = diff_units(old, new)
     pieces = [one for one in diff.pieces if any("cuda" in s.key for s in new[one.b0 : one.b1])]
-    hunk = cast(Hunk, SimpleNamespace(pieces=pieces))
-    assert keys_of(_theirs(diff, [hunk])) == keys_of(new if kept else old)
+    others = [one for one in diff.pieces if one not in pieces]
+    of_cuda, gain = (cast(Hunk, SimpleNamespace(pieces=some)) for some in (pieces, others))
+    base, theirs = _sides(diff, [gain], [of_cuda])
+    assert keys_of(theirs) == keys_of(new if kept else old)
+    assert keys_of(base) == keys_of(old)
+
+
+def test_what_only_follows_vllm_is_no_part_of_a_draft() -> None:
+    head, end = "def run(self, x):\n    self.begin()\n", "    self.end()\n"
+    old = split_statements(f"{head}    self.step(x)\n{end}")
+    new = split_statements(f"{head}    self.wait()\n    self.step(x)\n    self.gain(x)\n{end}")
+    diff = diff_units(old, new)
+    (gain,) = (one for one in diff.pieces if any("gain" in s.key for s in new[one.b0 : one.b1]))
+    base, theirs = _sides(diff, [cast(Hunk, SimpleNamespace(pieces=(gain,)))], [])
+    assert keys_of(theirs) - keys_of(base) == {"self.gain(x)": 1}

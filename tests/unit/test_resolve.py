@@ -1543,17 +1543,46 @@ def test_what_upstream_changed_in_an_overridden_method_is_taken_by_a_word(follow
     assert (followed.omni / WORKER).read_text() == before
 
 
-def test_a_proposed_method_that_was_edited_otherwise_is_accepted_with_a_note(followed: World) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("self.device = find()", "self.device = find()\n        self.x = 1"),
+        ("OmniRunner(self.device)", "OmniRunner(self.device).wrapped()"),
+        ("OmniRunner(self.device)\n", "OmniRunner(self.device)\n        return self.runner\n"),
+    ],
+    ids=["in it", "at its last line", "behind it"],
+)
+def test_a_proposed_edit_of_a_method_that_was_edited_since_is_not_made(
+    followed: World, before: str, after: str
+) -> None:
     plan = load_plan(open_job(followed.omni))
     (item,) = (one for one in plan.items if one["kind"] == "overridden-changed")
     path = followed.omni / WORKER
-    path.write_text(
-        path.read_text().replace("self.device = find()", "self.device = find()\n        self.x = 1")
-    )
+    path.write_text(path.read_text().replace(before, after))
     edited = path.read_text()
-    assert upgrade("resolve", item["id"], "--accept")[0] != 0
-    assert upgrade("resolve", item["id"], "--accept", "--note", "nobody is told here")[0] == 0
+    for note in ((), ("--note", "take it")):
+        assert upgrade("resolve", item["id"], "--accept", *note)[0] != 0
+    assert upgrade("resolve", item["id"], "--by-hand", "--note", "nobody is told here")[0] == 0
     assert path.read_text() == edited
+
+
+def test_a_proposed_edit_keeps_the_line_ends_of_the_file(followed: World) -> None:
+    plan = load_plan(open_job(followed.omni))
+    (item,) = (one for one in plan.items if one["kind"] == "overridden-changed")
+    path = followed.omni / WORKER
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert upgrade("resolve", item["id"], "--accept")[0] == 0
+    assert path.read_bytes().count(b"\n") == path.read_bytes().count(b"\r\n")
+
+
+def test_a_second_merge_asks_again_for_an_edit_that_it_set_aside(followed: World) -> None:
+    (item,) = (one for one in load_plan(open_job(followed.omni)).items if one["kind"] == "overridden-changed")
+    assert upgrade("resolve", item["id"], "--accept")[0] == 0
+    found = upgrade("merge", "--again")
+    assert found[0] in (0, 1), found
+    again = {one["id"]: one["state"] for one in load_plan(open_job(followed.omni)).items}
+    assert again[item["id"]] == "open"
+    assert REPORT not in (followed.omni / WORKER).read_text()
 
 
 def test_methods_are_named_where_all_that_they_lack_is_taken() -> None:

@@ -313,7 +313,7 @@ BEFORE = "def start(self):\n    self.device = find()\n    self.runner = Runner(s
 def test_what_fits_into_an_override_is_proposed(overridden) -> None:
     (item,) = overridden(FOLLOWING, BEFORE, f"{BEFORE}\n    if self.rank == 0:\n        self.report()")
     (change,) = item.changes
-    assert item.detail.startswith("body changed (+2 -0 lines), and fits here\n")
+    assert item.detail.startswith("body changed (+2 -0 lines), and fits here: accept makes this edit\n")
     assert change.new == change.old + "\n        if self.rank == 0:\n            self.report()"
     assert "Mine" in change.new
     assert item.imports == []
@@ -326,10 +326,57 @@ def test_what_fits_into_an_override_is_proposed(overridden) -> None:
         ("def start(self):\n    self.own()\n    self.more()", f"{BEFORE}\n    self.report()"),
         (FOLLOWING, BEFORE.replace("find()", "look()").replace("Runner(", "Other(")),
         (FOLLOWING, f"{BEFORE}\n    nobody_knows(self)"),
+        (FOLLOWING, f"{BEFORE}\n    super().start()"),
+        (FOLLOWING, f"{BEFORE}\n    self.__own(1)"),
         (FOLLOWING, BEFORE.replace("start(self)", "start(self, late=False)") + "\n    self.report()"),
     ],
-    ids=["calls it", "has little of it", "in a conflict", "an unknown name", "another signature"],
+    ids=[
+        "calls it",
+        "has little of it",
+        "in a conflict",
+        "an unknown name",
+        "the class above",
+        "a name of the class",
+        "another signature",
+    ],
 )
 def test_what_does_not_fit_into_an_override_is_only_told(overridden, mine: str, after: str) -> None:
-    for item in overridden(mine, BEFORE, after):
-        assert item.changes == []
+    (item,) = overridden(mine, BEFORE, after)
+    assert item.changes == []
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "imports"),
+    [
+        ("", "from vllm_ascend.tell import report", ["from vllm_ascend.tell import report"]),
+        ("from vllm_ascend.tell import report\n", "from vllm_ascend.tell import report", []),
+        ("from vllm_ascend.tell import report\n", "from .tell import report", None),
+        ("from omni_own import report\n", "from vllm_ascend.tell import report", None),
+        ("report = None\n", "from vllm_ascend.tell import report", None),
+        ("", "try:\n    from fast import report\nexcept ImportError:\n    report = None", None),
+        ("", "report = print", None),
+        (
+            "",
+            "def report(worker):\n    pass",
+            ["from vllm_ascend.worker.worker import report"],
+        ),
+    ],
+)
+def test_a_name_of_a_proposed_edit_means_what_it_means_upstream(
+    world, mine: str, theirs: str, imports: list[str] | None
+) -> None:
+    def worker(*steps: str) -> str:
+        body = "".join(f"        {step}\n" for step in ("self.device = find(1)", *steps))
+        return f"class NPUWorker(WorkerBase):\n    def start(self):\n{body}"
+
+    path = "vllm_ascend/worker/worker.py"
+    new = worker("self.runner = Runner(self)", "report(self)")
+    old = worker("self.runner = Runner(self)")
+    ours = (
+        HEAD
+        + mine
+        + worker("self.runner = Mine(self)").replace("NPUWorker(WorkerBase)", "OmniWorker(NPUWorker)")
+    )
+    found = world({WORKER: ours}, {path: f"{theirs}\n\n\n{new}"}, {path: f"{theirs}\n\n\n{old}"})
+    (item,) = (one for one in found if one.kind == "overridden-changed")
+    assert (item.imports, bool(item.changes)) == (imports or [], imports is not None)

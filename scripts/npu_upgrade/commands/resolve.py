@@ -2,10 +2,10 @@
 
 Answer a conflict with one side (--take) or with the lines that replace it (--with FILE, - for stdin).
 Answer anything else with whole methods (--with; below a line `class NAME(BASES):` if the class needs more
-bases), with an import (--import), or with a word: --accept (reviewed and right; takes a hunk), --by-hand
-(the NPU side has the hunk in its own form), --waive (never do it) or --leave (a hunk for the next upgrade),
-with a --note. An answer that would break the file, use an undefined name, or lose a method or an Omni-new
-marker is refused and nothing is written.
+bases), with an import (--import), or with a word: --accept (reviewed and right; takes a hunk, and makes an
+edit that is proposed), --by-hand (the NPU side has the hunk, or the edit, in its own form), --waive (never
+do it) or --leave (a hunk for the next upgrade), with a --note. An answer that would break the file, use an
+undefined name, or lose a method or an Omni-new marker is refused and nothing is written.
 
 --from FILE takes all answers that `next` asks for at once: a YAML list of entries with `id` (one, or a list
 that shares the answer), `answer` (ours, theirs, base, with, accept, by-hand, waive or leave) and, where they
@@ -117,8 +117,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(how, "--take", "answer a conflict with one side", choices=("ours", "theirs", "base"))
     option(how, "--with FILE", "answer with the text of FILE (- for stdin)", dest="given")
     for name, about in (
-        ("accept", "reviewed and right; a hunk: take it"),
-        ("by-hand", "a hunk: the NPU side has it in its own form (with --note)"),
+        ("accept", "reviewed and right; a hunk: take it; an edit that is proposed: make it"),
+        ("by-hand", "a hunk or a proposed edit: the NPU side has it in its own form (with --note)"),
         ("waive", "do nothing about it (with --note)"),
         ("leave", "a hunk: leave it for the next upgrade (with --note)"),
     ):

@@ -11,7 +11,8 @@ from collections.abc import Generator
 def no_collector(*, last: bool = False) -> Generator[None]:
     """Garbage collection waits: it would walk all the trees of all files again and again.
 
-    ``last`` tells that what is made stays until the process ends, so no collection need ever look at it.
+    ``last`` tells that what is made stays until the process ends, so no collection looks at it, but for
+    :func:`collected`.
     """
     enabled = gc.isenabled()
     gc.disable()

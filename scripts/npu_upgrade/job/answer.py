@@ -95,16 +95,14 @@ def to_edit(job: Job, plan: Plan, ask: Ask, note: str) -> Answered:
     if ask.edit == PIN:
         after, problems = repinned(before, ask.changes), []
     elif ask.edit == OVERRIDDEN:
-        after = with_changes(before, ask.changes, ask.imports)
-        if after == before and note:
-            return by_word(job, ask, "accept", note, "")  # it was edited otherwise
+        after = with_changes(before, ask.unit, ask.changes, ask.imports)
         problems = checks.problems(before, after, before_merge(job, ask.path))
     else:
         base = (plan.versions.get("base") or {}).get("spec")
         after = guarded(ask.path, before, base, job.inputs.ascend.spec, downstream(job))
         problems = checks.problems(before, after, before_merge(job, ask.path))
     if after == before:
-        problems.append("the lines are not there any more: --by-hand, or --waive")
+        problems.append("it is not as it was any more: --by-hand if you edited it, or --waive")
     if problems:
         return Answered(None, problems)
     if ask.edit == OVERRIDDEN:

@@ -202,13 +202,15 @@ def _plain(unit: Unit) -> str:
     return unit.name.partition("@")[0]
 
 
-def with_changes(text: str, changes: Sequence[Change], imports: Sequence[str]) -> str:
-    """``text`` with methods replaced by what was proposed; as it is where one of them is another by now."""
-    if any(text.count(one.old) != 1 for one in changes):
+def with_changes(text: str, unit: str, changes: Sequence[Change], imports: Sequence[str]) -> str:
+    """``text`` with a method replaced by what was proposed; as it is where that is another by now."""
+    try:
+        module = parse_module(text)
+    except SyntaxError:  # a conflict is open
         return text
-    for one in changes:
-        text = text.replace(one.old, one.new)
-    return with_imports(text, list(imports))
+    now = module.units[unit].source.replace("\r\n", "\n") if unit in module.units else None
+    new = next((one.new for one in changes if one.old == now), None)
+    return text if new is None else with_imports(replace_units(module, {unit: new}), list(imports))
 
 
 def with_imports(text: str, statements: list[str]) -> str:

@@ -146,7 +146,8 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
     how = (WAIVE,) if finding else (ACCEPT, WAIVE)
     if path and unit:  # what is gone raises: a correction comes before a reason to leave it
         how = (WITH, *how) if finding else (*how, WITH)
-    changes = tuple(Change(**one) for one in item.get("changes", ()))
+    there = bool(path) and (root / path).is_file()
+    changes = tuple(Change(**one) for one in item.get("changes", ()) if there)
     if changes:  # what upstream changed in the overridden method, put into this one
         how = (("--accept",), BY_HAND, WAIVE, WITH)
     if item.get("kind") in ("unresolved-name", "missing-name"):

@@ -217,8 +217,10 @@ def _edited_since_merge(one: Upgrade) -> bool:
 
 def _look(one: Upgrade, audit: Stage) -> Stage:
     """Why something was written by hand is asked with what the audit finds, or after it: it stops no gate."""
-    later = _edits(one) if audit.asks or audit.state in (State.TODO, State.STALE) else []
-    return _questions(one, LOOK, "decisions on thin evidence", later) or Stage(LOOK, State.DONE)
+    waits = audit.asks or audit.state in (State.TODO, State.STALE, State.RUNNING, State.INTERRUPTED)
+    later = _edits(one) if waits and not one.delivered else []
+    said = f"{len(later)} reasons of edits are asked for with the audit's findings" if later else ""
+    return _questions(one, LOOK, "decisions on thin evidence", later) or Stage(LOOK, State.DONE, said)
 
 
 def _edits(one: Upgrade) -> list[Ask]:

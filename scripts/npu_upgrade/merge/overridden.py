@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
+import ast
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from npu_upgrade.code.names import undefined_names
+from npu_upgrade.code.definitions import absolute
+from npu_upgrade.code.names import imports_in
 from npu_upgrade.code.statements import Statement, split_statements
+from npu_upgrade.code.uses import free_names, reads
 from npu_upgrade.lineage.items import Change
 from npu_upgrade.merge.patched import diff_lines
-from npu_upgrade.program.program import Method
+from npu_upgrade.program.program import File, Method
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import Conflict, resolved
 
 OVERRIDDEN = "overridden-changed"
 _FOLLOWED = 0.3
 """From this share of the replaced method's statements on, an override is written after it."""
+
+_OF_ITS_CLASS = re.compile(r"\bsuper\(|\b__class__\b|\b__(?!\w*__\b)\w+")
+"""What means something else in another class."""
 
 
 @dataclass(frozen=True)
@@ -31,27 +37,29 @@ class TakenOver:
 def taken_over(method: Method, was: Method, now: Method) -> TakenOver | None:
     """What upstream changed from ``was`` to ``now`` in ``method``, which overrides it.
 
-    None where it does not combine without a doubt, changes nothing here, or reads a name that is not to be
-    had, and where the override has little of what it overrides.
+    None where it does not combine without a doubt, changes nothing here, or says what means something else
+    here, and where the override has little of what it overrides.
     """
-    base, ours, theirs = (split_statements(source_of(one)) for one in (was, method, now))
+    sides = [source_of(one).replace("\r\n", "\n") for one in (was, method, now)]
+    base, ours, theirs = map(split_statements, sides)
     if not _follows(ours, base):
         return None
     merged = merge_method(base, ours, theirs)
     if merged.flags or any(isinstance(piece, Conflict) for piece in merged.pieces):
         return None
     statements = resolved(merged.pieces, "ours")
-    if [one.key for one in statements] == [one.key for one in ours]:
+    own = {one.key for one in ours}
+    new = [one.key for one in statements if one.key not in own]
+    if len(statements) == len(ours) and not new:
         return None
-    before, after, source = source_of(method), merged.text().strip("\n"), method.owner.file.source
-    if source.count(before) != 1:
+    if any(map(_OF_ITS_CLASS.search, new)):
         return None
-    lost = undefined_names(source.replace(before, after)) - undefined_names(source)
-    imports = {name: next(_imports(name, now), "") for name in sorted(lost)}
-    if not all(imports.values()):
+    imports = _imports(sorted(reads(new) & free_names(statements)), method.owner.file, now.owner.file)
+    if imports is None:
         return None
-    text = "\n".join([*(f"+{one}" for one in imports.values()), *diff_of(before, after)])
-    return TakenOver(Change(before, after), tuple(imports.values()), text)
+    before, after = sides[1], merged.text().strip("\n")
+    text = "\n".join([*(f"+{one}" for one in imports), *diff_of(before, after)])
+    return TakenOver(Change(before, after), tuple(imports), text)
 
 
 def _follows(ours: Sequence[Statement], base: Sequence[Statement]) -> bool:
@@ -60,12 +68,32 @@ def _follows(ours: Sequence[Statement], base: Sequence[Statement]) -> bool:
     return sum(one.key in own for one in base[1:]) >= _FOLLOWED * max(1, len(base) - 1)
 
 
-def _imports(name: str, upstream: Method) -> Iterator[str]:
-    """How the file of an upstream method comes by a name: by an import, or because it defines it."""
-    file = upstream.owner.file
-    yield from (one.statement() for one in file.imports.get(name, ()))
-    if name in file.functions or name in file.classes or name in file.values:
-        yield f"from {file.module} import {name}"
+def _imports(names: Sequence[str], here: File, there: File) -> list[str] | None:
+    """What one file has to import for names to mean there what they mean in another.
+
+    None where it has such a name for something else, or cannot import it.
+    """
+    found = []
+    wanted, known = _import_lines(there), _import_lines(here)
+    for name in names:
+        line = wanted.get(name)
+        if line is None and (name in there.functions or name in there.classes):
+            line = f"from {there.module} import {name}"
+        if name in here.imports or name in here.functions or name in here.classes or name in here.values:
+            if line is None or known.get(name) != line:
+                return None
+        elif line is None:
+            return None
+        else:
+            found.append(line)
+    return found
+
+
+def _import_lines(file: File) -> dict[str, str]:
+    """The imports that a file always makes, by the name that they bind."""
+    nodes = (node for node in file.tree.body if isinstance(node, (ast.Import, ast.ImportFrom)))
+    items = (absolute(item, file.path) for node in nodes for item in imports_in(node))
+    return {item.bound: item.statement() for item in items}
 
 
 def source_of(method: Method) -> str:
@@ -76,6 +104,7 @@ def source_of(method: Method) -> str:
 
 
 def diff_of(before: str, after: str) -> list[str]:
-    """The lines that differ, with their neighbours."""
-    old, new = (textwrap.dedent(text).split("\n") for text in (before, after))
+    """The lines that differ, with their neighbours, without the indentation of the first of them."""
+    indent = before[: len(before) - len(before.lstrip())]
+    old, new = ([line.removeprefix(indent) for line in text.split("\n")] for text in (before, after))
     return diff_lines(old, new, around=1)

@@ -228,7 +228,7 @@ def _changed(method: Method, was: Method, now: Method) -> Item:
     item = Item(key, OVERRIDDEN, title, "\n".join(lines), blocking=bool(wrong))
     if not calls and old == new and (taken := taken_over(method, was, now)):
         item.changes, item.imports = [taken.change], list(taken.imports)
-        item.detail = f"{lines[0]}, and fits here\n{taken.text}"
+        item.detail = f"{lines[0]}, and fits here: accept makes this edit\n{taken.text}"
     if calls and old == new and not wrong:
         item.state, item.note = "done", "nothing to decide: as with a method that is inherited"
     return item

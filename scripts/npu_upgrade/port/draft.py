@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from npu_upgrade.code.flow import may_be_unbound
 from npu_upgrade.code.module import replace_units
+from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.code.uses import free_names
 from npu_upgrade.ground.tables import cut
@@ -77,21 +78,40 @@ def _is_for_cuda(entry: Ranked) -> bool:
     return told or any(map(is_device_bound, entry.hunk.added))
 
 
-def _theirs(diff: UnitDiff, of_cuda: Sequence[Hunk]) -> list[Statement]:
-    """The GPU side's text without what is written for CUDA, where what is left gives all names a value."""
-    apart = {piece for hunk in of_cuda for piece in hunk.pieces}
-    whole = list(diff.new)
-    left = diff.compose([piece for piece in diff.pieces if piece not in apart])
-    lost = may_be_unbound(left) - may_be_unbound(whole) | free_names(left) - free_names(whole)
-    return whole if lost else left
+def _sides(
+    diff: UnitDiff, hunks: Sequence[Hunk], of_cuda: Sequence[Hunk]
+) -> tuple[list[Statement], list[Statement]]:
+    """The GPU side's text before and after what the NPU side lacks of it.
+
+    What it holds already, and what only follows vLLM, is in both. What is written for CUDA is in neither, but
+    for what the rest needs a name of.
+    """
+    lacking = {piece for hunk in hunks for piece in hunk.pieces}
+    apart = {piece for hunk in of_cuda for piece in hunk.pieces} - lacking
+    before = [piece for piece in diff.pieces if piece not in lacking | apart]
+    after = [piece for piece in diff.pieces if piece not in apart]
+    if not (diff.parses(before) and diff.parses(after)):  # the parts of one chain of conditions
+        before, after = [], sorted(lacking)
+    lost = _lost(diff, after)
+    for hunk in of_cuda:
+        more = sorted({*after, *hunk.pieces})
+        if lost and (less := _lost(diff, more)) < lost:
+            after, lost = more, less
+    return diff.compose(before), diff.compose(after if not lost else diff.pieces)
+
+
+def _lost(diff: UnitDiff, chosen: Sequence[Change]) -> frozenset[str]:
+    """The names that have a value in the whole text, and not always where only these pieces changed."""
+    part, whole = diff.compose(chosen), diff.new
+    return may_be_unbound(part) - may_be_unbound(whole) | (free_names(part) - free_names(whole))
 
 
 def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide) -> Draft | None:
     first, diff = hunks[0], hunks[0].diff
     assert diff is not None, "a change has the difference it belongs to"
     ours = split_statements(npu.modules[first.runner.kind].units[first.unit].source)
-    theirs = _theirs(diff, of_cuda)
-    merged = merge_method(diff.old, ours, theirs)
+    base, theirs = _sides(diff, hunks, of_cuda)
+    merged = merge_method(base, ours, theirs)
     if any(len(one.ours) > _MOST * len(ours) for one in merged.conflicts):
         return None
     if not merged.conflicts and keys_of(resolved(merged.pieces, "ours")) == keys_of(ours):
