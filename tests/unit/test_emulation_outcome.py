@@ -55,6 +55,13 @@ def test_a_fault_of_the_emulator_never_reads_as_a_failure(error, events):
     assert judged({"error": error}, events)[0] == "INCONCLUSIVE"
 
 
+def test_a_wait_of_the_release_that_came_to_its_end_may_be_the_machine() -> None:
+    state, why = judged({"error": {"type": "TimeoutError", "text": ""}}, [])
+    assert state == "INCONCLUSIVE"
+    assert why.startswith("TimeoutError timed out; a request that waits for ever, or a machine with too much")
+    assert judged({"error": {"type": "ValueError", "text": "no"}}, [])[0] == "FAIL"
+
+
 def test_a_request_that_ran_out_of_time_is_no_fault_of_the_emulator():
     error = {"type": "NotServing", "text": "/v1/x was not answered: timed out", "inside": True}
     state, why = judged({"error": error}, [])

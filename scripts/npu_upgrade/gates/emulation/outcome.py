@@ -161,13 +161,13 @@ def _of_error(error: Mapping[str, Any], events: Sequence[Mapping[str, Any]], sti
     lacking = re.search(_LACKING, error["text"])
     if lacking:
         return INCONCLUSIVE, f"the emulated CANN has no {lacking[1]}"
-    if error["type"] == ENDED and error["text"].endswith("timed out"):
+    late = error["text"] if error["type"] == ENDED and error["text"].endswith("timed out") else ""
+    if error["type"] == "TimeoutError":  # a wait of the release's own came to its end
+        late = f"{said.removesuffix(': ')} timed out"
+    if late:
         if still.stands_still and (stages := _before_idle(events)):
-            return FAIL, f"{error['text']}: {stages}"
-        return (
-            INCONCLUSIVE,
-            f"{error['text']}; a request that waits for ever, or a machine with too much to do",
-        )
+            return FAIL, f"{late}: {stages}"
+        return INCONCLUSIVE, f"{late}; a request that waits for ever, or a machine with too much to do"
     if error["type"] in _OUR_ERRORS or error.get("inside") or _names(events, "fault"):
         faults = _names(events, "fault")
         return INCONCLUSIVE, f"a fault of the emulator{f' in {faults[0]}' if faults else ''}: {said}"
