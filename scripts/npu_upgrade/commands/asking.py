@@ -131,7 +131,8 @@ def _by_name(survey: Mapping[str, Any], methods: Mapping[str, str]) -> list[str]
     for hunk in survey.get("hunks", []):
         ids.setdefault(str(hunk.get("group") or hunk["id"]), []).append(hunk["id"])
     whole = [name for name, its in ids.items() if methods.keys() >= {*its}]
-    left = [one for one in methods if not any(one in ids[name] for name in whole)]
+    named = {one for name in whole for one in ids[name]}
+    left = [one for one in methods if one not in named]
     return [*(["--group", *whole] if whole else []), *(["--apply", *left] if left else [])]
 
 

@@ -43,6 +43,7 @@ from npu_upgrade.job.answer import Answered
 from npu_upgrade.job.ask import (
     ACCEPT,
     CONFLICT,
+    EDITED,
     FINDING,
     ITEM,
     KINDS,
@@ -57,7 +58,7 @@ from npu_upgrade.job.ask import (
     unasked_hunk,
     units_at,
 )
-from npu_upgrade.job.check import EDITED, check, edited_unit
+from npu_upgrade.job.check import check, edited_unit
 from npu_upgrade.job.job import ALL, Job, naming
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan, load_plan
@@ -348,7 +349,7 @@ def _unfit(what: str, ask: Ask) -> BadInput:
 
 def _asks_why(given: Given, ask: Ask) -> bool:
     """Whether the reason is all that is asked for."""
-    return given.word == "accept" and ask.id.startswith(f"{EDITED}-")
+    return given.word == "accept" and ask.asks_why
 
 
 def _check_fit(given: Given, ask: Ask) -> None:

@@ -22,9 +22,9 @@ from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.ask import PORT, port_survey
+from npu_upgrade.job.ask import EDITED, PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders, untracked
-from npu_upgrade.job.check import EDITED, edited_unit
+from npu_upgrade.job.check import edited_unit
 from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming, ruling
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.upgrade import not_for, not_run

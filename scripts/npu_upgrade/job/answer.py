@@ -94,21 +94,21 @@ def to_edit(job: Job, plan: Plan, ask: Ask, note: str) -> Answered:
         before = path.read_bytes().decode("utf-8") if path.is_file() else ""
     if ask.edit == PIN:
         after, problems = repinned(before, ask.changes), []
-    elif ask.edit == OVERRIDDEN:
-        after = with_changes(before, ask.unit, ask.changes, ask.imports)
-        problems = checks.problems(before, after, before_merge(job, ask.path))
     else:
-        base = (plan.versions.get("base") or {}).get("spec")
-        after = guarded(ask.path, before, base, job.inputs.ascend.spec, downstream(job))
+        if ask.edit == OVERRIDDEN:
+            after = with_changes(before, ask.unit, ask.changes, ask.imports)
+        else:
+            base = (plan.versions.get("base") or {}).get("spec")
+            after = guarded(ask.path, before, base, job.inputs.ascend.spec, downstream(job))
         problems = checks.problems(before, after, before_merge(job, ask.path))
     if after == before:
         problems.append("it is not as it was any more: --by-hand if you edited it, or --waive")
     if problems:
         return Answered(None, problems)
-    if ask.edit == OVERRIDDEN:
-        after = _tidy(job, ask.path, before, after)
     if ask.edit == GUARD:
-        after = _tidy(job, ask.path, before, without_lost(ask.path, before, after, lambda: downstream(job)))
+        after = without_lost(ask.path, before, after, lambda: downstream(job))
+    if ask.edit != PIN:
+        after = _tidy(job, ask.path, before, after)
     return Answered(_write(job, ask, before, after, {"note": note, "how": "accept"}), [])
 
 

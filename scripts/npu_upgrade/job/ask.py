@@ -28,12 +28,13 @@ from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.job.port_ledger import Ledger
 from npu_upgrade.lineage.items import Change
-from npu_upgrade.merge.guards import GUARD
+from npu_upgrade.merge.guards import GUARD, proposes_edit
 from npu_upgrade.merge.overridden import OVERRIDDEN
 from npu_upgrade.merge.pinned import PIN
 
 CONFLICT, ITEM, LOOK, PORT, FINDING = "conflict", "item", "look", "port", "finding"
 KINDS = (CONFLICT, ITEM, LOOK, PORT, FINDING)
+EDITED = "edited"  # the kind of item that asks why something was written by hand
 Options = tuple[str, ...]
 WITH: Options = ("--with", "FILE")
 ACCEPT: Options = ("--accept", "--note", "WHY")
@@ -83,6 +84,11 @@ class Ask(Struct, frozen=True):
         return self.stage == FINDING and self.id.startswith("emulate-")
 
     @property
+    def asks_why(self) -> bool:
+        """Whether it asks why something was written by hand."""
+        return self.id.startswith(f"{EDITED}-")
+
+    @property
     def owner(self) -> str:
         """The class of the method that it is about, or is in; empty where no method is known."""
         return self.unit.partition(".")[0] if "." in self.unit else ""
@@ -129,9 +135,9 @@ def _conflict(one: OpenConflict) -> Ask:
 
 def _item(item: dict[str, Any], root: Path) -> Ask:
     title, path = str(item.get("title") or item["id"]), str(item.get("path") or "")
+    changes = tuple(Change(**one) for one in item.get("changes", ()))
     if item.get("kind") in (PIN, GUARD):
-        changes = tuple(Change(**one) for one in item.get("changes", ()))
-        edits = changes if item["kind"] == PIN else "\n@@ " in str(item.get("detail"))
+        edits = changes if item["kind"] == PIN else proposes_edit(str(item.get("detail")))
         edit = str(item["kind"]) if edits else ""
         how = (("--accept",), BY_HAND, WAIVE) if edit else (CORRECTED, WAIVE)
         texts = {"text": str(item.get("detail") or "")}
@@ -146,14 +152,13 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
     how = (WAIVE,) if finding else (ACCEPT, WAIVE)
     if path and unit:  # what is gone raises: a correction comes before a reason to leave it
         how = (WITH, *how) if finding else (*how, WITH)
-    there = bool(path) and (root / path).is_file()
-    changes = tuple(Change(**one) for one in item.get("changes", ()) if there)
-    if changes:  # what upstream changed in the overridden method, put into this one
+    edit = OVERRIDDEN if changes and path and (root / path).is_file() else ""
+    if edit:  # what upstream changed in the overridden method, put into this one
         how = (("--accept",), BY_HAND, WAIVE, WITH)
     if item.get("kind") in ("unresolved-name", "missing-name"):
         how = (*how, ("--import", "from MODULE import NAME"))
     kind, texts = ITEM if item.get("blocking") else LOOK, {"text": str(item.get("detail") or "")}
-    edit, imports = OVERRIDDEN if changes else "", tuple(item.get("imports", ()))
+    imports = tuple(item.get("imports", ()))
     span = _span(root, path, unit)
     return Ask(
         kind,

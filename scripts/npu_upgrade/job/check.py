@@ -26,7 +26,7 @@ from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.answer_checks import unkept
-from npu_upgrade.job.ask import names_in, port_survey
+from npu_upgrade.job.ask import EDITED, names_in, port_survey
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.plan_file import load_plan, plan_path
@@ -221,9 +221,6 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
         elif item["id"] in new and item["state"] == "done":
             item["state"] = "open"
     plan["items"] += [item for key, item in new.items() if key not in {one["id"] for one in plan["items"]}]
-
-
-EDITED = "edited"
 
 
 def edited_unit(item: Mapping[str, Any]) -> str:

@@ -30,7 +30,6 @@ from npu_upgrade.job.ask import (
     hunks_to_take,
     port_survey,
 )
-from npu_upgrade.job.check import EDITED
 from npu_upgrade.job.job import NEIGHBOUR, SAFE, Job, naming
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.stages import Stage, State, Walk, brief
@@ -224,7 +223,7 @@ def _look(one: Upgrade, audit: Stage) -> Stage:
 
 
 def _edits(one: Upgrade) -> list[Ask]:
-    return [ask for ask in one.asks if ask.stage == LOOK and ask.id.startswith(f"{EDITED}-")]
+    return [ask for ask in one.asks if ask.stage == LOOK and ask.asks_why]
 
 
 def _port(one: Upgrade) -> Stage:

@@ -118,6 +118,11 @@ def python_of(tree: SourceTree) -> dict[str, str]:
     return {path: data.decode("utf-8", "replace") for path, data in tree.contents(paths).items()}
 
 
+def proposes_edit(detail: str) -> bool:
+    """Whether an item's detail has an edit that accepting it makes."""
+    return "\n@@ " in detail
+
+
 def guard_items(tree: SourceTree, merged: Mapping[str, str], upstream: Upstream) -> list[Item]:
     """An item for each file with a condition that the target settles; ``merged`` are the texts of some."""
     paths = python_of(tree) | dict(merged)

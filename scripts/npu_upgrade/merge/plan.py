@@ -13,7 +13,7 @@ from npu_upgrade.code.statements import split_statements, statements_of
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.items import Item, item_id
-from npu_upgrade.merge.guards import GUARD
+from npu_upgrade.merge.guards import GUARD, proposes_edit
 from npu_upgrade.merge.runners import MergedRunners, MethodOutcome
 
 SCHEMA = "npu-upgrade/plan/1"
@@ -136,7 +136,7 @@ def _keep_answers(items: list[Item], earlier: Mapping[str, Any] | None) -> None:
     known = {item["id"]: item for item in (earlier or {}).get("items", [])}
     for item in items:
         before = known.get(item.id)
-        proposes = item.changes or (item.kind == GUARD and "\n@@ " in item.detail)
+        proposes = item.changes or (item.kind == GUARD and proposes_edit(item.detail))
         if before and before["state"] == "done" and proposes:
             continue  # the edit is not in these files
         if before and item.kind != "conflict":

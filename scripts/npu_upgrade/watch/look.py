@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.lineage.items import Item, item_id
+from npu_upgrade.merge.overridden import OVERRIDDEN
 from npu_upgrade.watch.judge import Judge, Problems
 from npu_upgrade.watch.line import Step
 from npu_upgrade.watch.records import Entry, Seen, State, Touch
 from npu_upgrade.watch.ties import Tie, signature_of, text_of
 
-SIGNATURE, REMOVED = "overridden-changed", "upstream-gone"
+REMOVED = "upstream-gone"
 
 
 @dataclass
@@ -72,7 +73,7 @@ def _look(judge: Judge, importing: Callable[[Step], Problems] | None, asked: Cal
     found.open = {item.id for items in left.values() for item in items} | set(judge.audited(last))
     found.open |= set(importing(last)) if importing else set()
     told = (item for entry in found.entries for item in entry.items)
-    found.open |= {item.id for item in told if item.kind in (SIGNATURE, REMOVED)}
+    found.open |= {item.id for item in told if item.kind in (OVERRIDDEN, REMOVED)}
     return found
 
 
@@ -85,7 +86,7 @@ def seen_after(judge: Judge, found: Look, before: Seen | None) -> Seen:
     left = found.open
     if before and before.ours == judge.ours.digest:  # what was overridden is as it was
         told = {item.id: item for entry in kept for item in entry.items}
-        left = left | {key for key in before.open if key in told and told[key].kind in (SIGNATURE, REMOVED)}
+        left = left | {key for key in before.open if key in told and told[key].kind in (OVERRIDDEN, REMOVED)}
     entries = [*(entry for entry in kept if entry.label not in known), *found.entries]
     return Seen(last.label, last.spec, _day(last), judge.ours.digest, entries, sorted(left))
 
@@ -199,7 +200,7 @@ def _changed(tie: Tie, was: str | None, now: str | None) -> Iterator[Item]:
     elif was and now and signature_of(was) != signature_of(now):
         title = f"{where}: the signature of {name}, which it {verb}, changed"
         detail = f"{signature_of(was)}\n{signature_of(now)}"
-        yield Item(item_id(SIGNATURE, where, detail), SIGNATURE, title, detail, tie.unit.path)
+        yield Item(item_id(OVERRIDDEN, where, detail), OVERRIDDEN, title, detail, tie.unit.path)
 
 
 def _day(step: Step) -> str:
