@@ -267,6 +267,24 @@ def test_what_does_not_combine_is_left_as_a_conflict_of_a_method_that_is_taken_w
     assert without(text, conflict, ours) == npu.replace(*marked)
 
 
+def test_a_method_and_what_it_calls_are_put_in_together(tmp_path: Path) -> None:
+    steps = "        payload = self.pack(states)\n        self.send(payload)\n"
+    theirs = "        parcel = self.wrap(states)\n        self.ship(parcel)\n        payload = parcel.load\n"
+    ours = "        payload = self.encode(states.cpu())\n        self.push(payload)\n"
+    wrap = "\n    def wrap(self, states):\n        return self.stage_name, states\n"
+    changed, npu = GPU_AR_OLD.replace(steps, theirs) + wrap, NPU_AR.replace(steps, ours)
+    world = PortWorld(tmp_path, omni_files(changed, npu))
+    names = ("--group", "ar.wrap", "ar.run", "--conflicts", "--callers-by-hand")
+    code, data, _ = world.port(*names)
+    assert (code, [*data["ported"].values()]) == (0, ["ar.wrap"]), data
+    assert [one["unit"] for one in data["methods"]] == ["NPUARModelRunner.run"]
+    assert (data["hunks"], data["drafts"]) == ([], [])
+    text = world.ar.read_text()
+    (conflict,) = conflicts_in(text, AR, {})
+    assert [f"{side}\n" for side in conflict.texts] == [steps, ours, theirs]
+    assert wrap in text
+
+
 @pytest.mark.parametrize(
     "given", [("--conflicts",), ("--top", "--conflicts"), ("--group", "ar.pack", "--conflicts")]
 )

@@ -105,35 +105,31 @@ def asked(walk: Walk, step: Step) -> Asked:
 
 
 def _first(walk: Walk, every: Sequence[Ask]) -> list[str]:
-    """What findings about the GPU side ask for together: the methods it calls, then those that call them."""
+    """What findings about the GPU side ask for together: the methods it calls, and those that call them."""
     survey = port_survey(walk.folder)
     methods = methods_behind(survey, every)
     missing = {(one.path, one.unit) for one in every if one.stage == FINDING and ": parity-" in one.what}
     whole = combined(survey, missing)
-    first = []
-    if len(methods) > 1:
-        taking = upgrade("port", *_by_name(survey, methods), "--callers-by-hand", *walk.naming).short
-        first = [
-            "leave out of the names what is not for the NPU, as what only torch.cuda can do, and write the"
-            f" callers{' by the next command' if whole else ''}: these are what the findings' methods call",
-            taking,
-        ]
-    if whole:
-        putting = upgrade("port", "--group", *whole, "--conflicts", *walk.naming).short
-        what = f"what the GPU side changed, {sum(whole.values())} conflicts to decide by `resolve`"
-        first.append(f"{putting}  # {what}")
-    return first
+    names, ids = _by_name(survey, methods if len(methods) > 1 else {})
+    options = [*(["--group", *names, *whole] if names or whole else []), *(["--apply", *ids] if ids else [])]
+    if not options:
+        return []
+    options += [word for word, on in (("--callers-by-hand", names or ids), ("--conflicts", whole)) if on]
+    what = f"{sum(whole.values())} conflicts to decide by `resolve`" if whole else "the callers are yours"
+    told = [f"this takes what the findings miss, {what}"]
+    if names or ids:
+        told[0] += "; leave out of the names what is not for the NPU, as what only torch.cuda can do"
+    return [*told, upgrade("port", *options, *walk.naming).short]
 
 
-def _by_name(survey: Mapping[str, Any], methods: Mapping[str, str]) -> list[str]:
-    """The options of port that take hunks: by their method where that has no other ones, else by the id."""
+def _by_name(survey: Mapping[str, Any], methods: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The methods to take hunks of, where they have no other ones, and the ids of the rest."""
     ids: dict[str, list[str]] = {}
     for hunk in survey.get("hunks", []):
         ids.setdefault(str(hunk.get("group") or hunk["id"]), []).append(hunk["id"])
     whole = [name for name, its in ids.items() if methods.keys() >= {*its}]
     named = {one for name in whole for one in ids[name]}
-    left = [one for one in methods if one not in named]
-    return [*(["--group", *whole] if whole else []), *(["--apply", *left] if left else [])]
+    return whole, [one for one in methods if one not in named]
 
 
 def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]:

@@ -15,7 +15,9 @@ import argparse
 import contextlib
 import difflib
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ from npu_upgrade.job.upgrade import NO_PORT
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.draft import Draft, drafts, put
+from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.survey import Survey, survey
 from npu_upgrade.sources.content import code_digest, content_of
@@ -78,7 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--conflicts",
-        "with --group: put all that a method lacks into it, and leave what does not combine as conflicts",
+        "with --group: where what a method lacks does not fit, put all of it in, and leave what does not"
+        " combine as conflicts",
     )
     option(parser, "--out DIR", "write the files below DIR, not into the checkout", type=Path)
     add_job_arguments(parser)
@@ -110,18 +114,25 @@ def _run(args: argparse.Namespace) -> Result:
         result = _inconclusive(inputs)
         return _keep_for_job(args, result)
     known = ledger.hunks((OPEN, *DECIDED), inputs.npu.runners)
-    found = survey(inputs.npu, inputs.since, inputs.new, inputs.upstream, known, ledger.decided)
-    items = port_inputs.upstream_items(inputs)
-    asked = _asked(args, found.left, ledger)
+    listed = _listed_for_job(args, job)
+    wanted = partial(_is_named, args) if listed else None
+    npu, new = inputs.npu, inputs.new
+    found = survey(npu, inputs.since, new, inputs.upstream, known, ledger.decided, wanted)
+    items = [] if listed else port_inputs.upstream_items(inputs)
+    whole = drafts(found.left, npu, fitting=bool(listed))
+    chosen = _chosen(args, whole)
+    asked = _asked(args, found.left, ledger, chosen)
     _enter(ledger, found, items, inputs)
-    whole = drafts(found.left, inputs.npu)
-    if args.conflicts:
-        return _with_conflicts(args, whole, inputs, place, ledger, job)
-    agreed = not args.callers_by_hand
-    done = apply(asked, found.left, inputs.npu, inputs.new, agreed=agreed) if asking else Applied()
-    if folder := inputs.npu.tree.root:
+    done = apply(asked, found.left, npu, new, agreed=not args.callers_by_hand) if asked else Applied()
+    if folder := npu.tree.root:
         for path, text in done.files.items():
-            done.files[path] = formatted(folder, path, inputs.npu.texts[path], text)
+            done.files[path] = formatted(folder, path, npu.texts[path], text)
+    if chosen and done.files:
+        groups = {one.group for one in chosen}
+        left = [entry for entry in found.left if entry.hunk.group in groups]
+        npu = npu.with_texts(done.files)
+        chosen = drafts(left, npu, fitting=True)
+    done.files |= put(chosen, npu)
     if place is not None and done.files:
         place.check(inputs.npu.texts, done.files, ledger.written)
         place.write(done.files)
@@ -129,14 +140,32 @@ def _run(args: argparse.Namespace) -> Result:
     for name in done.taken if place and not args.out else ():
         ledger.set(name, PORTED)
     ledger.save()
-    result = _result(args, inputs, found, items, ledger, done, place, asked)
-    result.data["drafts"] = [_as_data(one) for one in whole]
+    result = _result(args, inputs, found, items, ledger, done, place, asked, listed.get("hunks"))
+    result.data["drafts"] = listed["drafts"] if listed else list(map(_as_data, whole))
+    if chosen:
+        _tell_conflicts(result, chosen, only=not asked)
     if not asking:
         since = result.data["since"]
         named = result.data | {"since": since | {"inferred": False, "steps": []}}
-        listed = _Listed(result.verdict.value, result.summary, named, result.text)
-        keep(_kept_as(args, ledger, since["spec"], since["before"]), listed)
-    return _keep_for_job(args, result, place)
+        shown = _Listed(result.verdict.value, result.summary, named, result.text)
+        keep(_kept_as(args, ledger, since["spec"], since["before"]), shown)
+    return _keep_for_job(args, result, place, anew=not listed and not chosen)
+
+
+def _listed_for_job(args: argparse.Namespace, job: Job | None) -> dict[str, Any]:
+    """What the job's list has, where all hunks to take are named and of it, and callers are not looked at.
+
+    Only those are judged anew then, which takes a fraction of the time.
+    """
+    if job is None or args.top or not (args.callers_by_hand or args.conflicts):
+        return {}
+    listed = port_survey(job.folder)
+    known = {str(hunk.get(key)) for hunk in listed.get("hunks", []) for key in ("id", "group")}
+    return listed if known >= {*args.apply, *args.group} else {}
+
+
+def _is_named(args: argparse.Namespace, hunk: Hunk) -> bool:
+    return hunk.id in args.apply or hunk.group in args.group
 
 
 def _as_data(one: Draft) -> dict[str, Any]:
@@ -144,32 +173,34 @@ def _as_data(one: Draft) -> dict[str, Any]:
     return {"path": one.path, "unit": one.unit, "hunks": list(one.ids), "conflicts": one.conflicts}
 
 
-def _with_conflicts(
-    args: argparse.Namespace,
-    whole: Sequence[Draft],
-    inputs: Inputs,
-    place: Place | None,
-    ledger: Ledger,
-    job: Job | None,
-) -> Result:
-    """Put the methods in as a whole; what does not combine is a conflict of the job, to be decided as one."""
-    known = {one.group: one for one in whole}
-    _refuse_unknown(args.group, known, "method that can be combined at all")
-    chosen = [known[name] for name in args.group]
-    files = put(chosen, inputs.npu)
-    assert place is not None, "a usage without --group was refused"
-    place.check(inputs.npu.texts, files, ledger.written)
-    place.write(files)
-    ledger.wrote(place.hashes(files))
-    ledger.save()
+def _chosen(args: argparse.Namespace, whole: Sequence[Draft]) -> list[Draft]:
+    """The methods to put in as a whole: those of --group of which not all fits, with --conflicts."""
+    chosen = [one for one in whole if args.conflicts and one.group in args.group]
+    if args.conflicts and not chosen:
+        raise BadInput(
+            f"nothing of {', '.join(args.group)} is left to be combined",
+            expected="a method of which hunks do not fit",
+            try_=f"--group {whole[0].group} --conflicts" if whole else "upgrade.py port without it lists all",
+        )
+    return chosen
+
+
+def _tell_conflicts(result: Result, chosen: Sequence[Draft], *, only: bool) -> None:
+    """What was put in whole; what does not combine is a conflict of the job, to be decided as one.
+
+    Their hunks are open no more, and not known to be taken before the conflicts are decided.
+    """
     count = sum(one.conflicts for one in chosen)
     summary = f"{len(chosen)} methods as the GPU side has them, {count} conflicts in them to be decided"
-    told = [_as_data(one) | {"decided": list(one.decided)} for one in chosen]
-    data = {"methods": told, "files": [str(place.path(path)) for path in files]}
-    decided = [f"{name}: {why}" for name in args.group for why in known[name].decided]
-    brief = {"decided": first_of(decided, _DECIDED)} if decided else {}
-    result = Result(Verdict.PASS, summary, data, "\n".join(decided), brief=brief)
-    return ending(result, job) if job and not args.out else result
+    result.summary = summary if only else f"{summary}; {result.summary}"
+    mine = {name for one in chosen for name in one.ids}
+    result.data["hunks"] = [one for one in result.data["hunks"] if one["id"] not in mine]
+    result.data["drafts"] = [one for one in result.data["drafts"] if not mine & {*one["hunks"]}]
+    result.data["methods"] = [_as_data(one) | {"decided": list(one.decided)} for one in chosen]
+    decided = [f"{one.group}: {why}" for one in chosen for why in one.decided]
+    result.text = "\n".join(filter(None, [*decided, result.text]))
+    if decided:
+        result.brief = (result.brief or {}) | {"decided": first_of(decided, _DECIDED)}
 
 
 class _Listed(msgspec.Struct):
@@ -212,10 +243,10 @@ def _check_usage(args: argparse.Namespace) -> None:
             expected="--apply ID or --group NAME",
             try_="--apply ID",
         )
-    if args.conflicts and (not args.group or args.apply or args.top):
+    if args.conflicts and not args.group:
         raise BadInput(
             "--conflicts puts whole methods in, and is told which by --group",
-            expected="--group NAME --conflicts, without --apply and --top",
+            expected="--group NAME --conflicts",
             try_="--group ar.sample_tokens --conflicts",
         )
     if args.out and not asking:
@@ -248,8 +279,9 @@ def _take_from_job(args: argparse.Namespace) -> Job | None:
     return job
 
 
-def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list[str]:
-    """The ids to take, in the order of rank; :class:`BadInput` for names that are not there."""
+def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger, whole: Sequence[Draft]) -> list[str]:
+    """The ids to take, in the order of rank, without groups that are put in ``whole``; :class:`BadInput`
+    for names that are not there."""
     known = {entry.hunk.id: entry for entry in left}
     _refuse_unknown(args.apply, [*known, *ledger.entries], "hunk")
     done = [name for name in args.apply if name not in known]
@@ -260,11 +292,12 @@ def _asked(args: argparse.Namespace, left: list[Ranked], ledger: Ledger) -> list
             try_="upgrade.py port lists them",
         )
     _refuse_unknown(args.group, {entry.hunk.group for entry in left}, "group")
+    groups = {*args.group} - {one.group for one in whole}
     return [
         name
         for name, entry in known.items()
         if name in args.apply
-        or (name not in ledger.decided and (entry.hunk.group in args.group or (args.top and entry.tier == 1)))
+        or (name not in ledger.decided and (entry.hunk.group in groups or (args.top and entry.tier == 1)))
     ]
 
 
@@ -309,16 +342,22 @@ def _result(
     done: Applied,
     place: Place | None,
     asked: Sequence[str],
+    listed: Sequence[dict[str, Any]] | None,
 ) -> Result:
+    """``listed`` are the rows of the list that the hunks were named from, None where the list is new."""
     gone = {*done.taken, *ledger.decided}
-    left = [entry for entry in found.left if entry.hunk.id not in gone]
+    left = [entry for entry in found.left if entry.hunk.id not in gone and listed is None]
+    carried = found.carried
+    new = [hunk_data(entry, ledger.note(entry.hunk.id), entry.hunk.id in carried) for entry in left]
+    rows = new if listed is None else [row for row in listed if row["id"] not in gone]
     upstream = [item for item in items if item.id not in ledger.decided]
-    top = sum(entry.tier == 1 for entry in left)
+    tiers = Counter(row["tier"] for row in rows)
+    top = tiers[1]
     since = inputs.since.side.tree if inputs.since else None
     before = inputs.since.before.tree if inputs.since and inputs.since.before else None
     label = since and (since.version or since.spec)
-    summary = f"{top} hunks open in the first tier, {len(left) - top} in the others, since vllm-omni {label}"
-    if len(left) > top:
+    summary = f"{top} hunks open in the first tier, {len(rows) - top} in the others, since vllm-omni {label}"
+    if len(rows) > top:
         summary += " (--format text lists them, with the reasons)"
     if place is not None:
         summary = f"{len(done.taken)} hunks taken, {len(done.refused)} refused; {summary}"
@@ -335,7 +374,7 @@ def _result(
             "inferred": args.since == "auto",
             "steps": _steps(inputs),
         },
-        "counts": {f"tier {tier}": sum(entry.tier == tier for entry in left) for tier in (1, 2, 3)}
+        "counts": {f"tier {tier}": tiers[tier] for tier in (1, 2, 3)}
         | {"ported": len(found.ported), "carried": len(found.carried), "upstream": len(upstream)},
         "taken": done.taken,
         "along": [_along(by_id[name], done, by_id) for name in along],
@@ -348,9 +387,7 @@ def _result(
         "by_hand": done.by_hand,
         "files": [str(place.path(path)) for path in done.files] if place else [],
         "ledger": str(ledger.path),
-        "hunks": [
-            hunk_data(entry, ledger.note(entry.hunk.id), entry.hunk.id in found.carried) for entry in left
-        ],
+        "hunks": rows,
         "upstream": [item.as_json() for item in upstream],
     }
     verdict = Verdict.FAIL if done.refused else Verdict.PASS
@@ -383,8 +420,13 @@ def _next(args: argparse.Namespace, top: int, place: Place | None) -> Command | 
     return None
 
 
-def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None = None) -> Result:
-    """Leave the list with the job whose checkout it is of, so that `next` can go through it."""
+def _keep_for_job(
+    args: argparse.Namespace, result: Result, place: Place | None = None, *, anew: bool = True
+) -> Result:
+    """Leave the list with the job whose checkout it is of, so that `next` can go through it.
+
+    ``anew`` tells that it is of the files as they are; else it will be made once more before the delivery.
+    """
     spec = parse_spec(args.omni)
     if args.out:
         return result
@@ -392,10 +434,12 @@ def _keep_for_job(args: argparse.Namespace, result: Result, place: Place | None 
     if job:
         names = ("versions", "since", "counts", "taken", "refused", "hunks", "drafts")
         told = {name: result.data[name] for name in names if name in result.data}
-        before = read_object(job.folder / "port.json").get("ported", {})
-        told["ported"] = before | result.data.get("ported", {})
+        before = read_object(job.folder / "port.json")
+        told["ported"] = before.get("ported", {}) | result.data.get("ported", {})
+        told["tree"] = before.get("tree")
         with contextlib.suppress(UpgradeError):  # a job without a plan has nothing to deliver
-            told["tree"] = load_plan(job).subject(job.root).tree
+            if anew:
+                told["tree"] = load_plan(job).subject(job.root).tree
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | told
         )

@@ -42,8 +42,8 @@ class Draft:
     decided: tuple[str, ...] = ()
 
 
-def drafts(ranked: Sequence[Ranked], npu: NpuSide) -> list[Draft]:
-    """The methods of which hunks do not fit, or not by themselves, as a whole.
+def drafts(ranked: Sequence[Ranked], npu: NpuSide, *, fitting: bool = False) -> list[Draft]:
+    """The methods of which hunks do not fit, or not by themselves, as a whole; ``fitting``: the others too.
 
     What it holds already is the GPU side's too. Left out are what is written for CUDA, where the rest does
     without it, and a method of which most would be in one conflict.
@@ -57,7 +57,8 @@ def drafts(ranked: Sequence[Ranked], npu: NpuSide) -> list[Draft]:
     for entries in units.values():
         ours = [entry for entry in entries if not _is_for_cuda(entry)]
         of_cuda = [entry.hunk for entry in entries if _is_for_cuda(entry)]
-        if any(entry.tier > 1 for entry in ours) and (one := _draft([e.hunk for e in ours], of_cuda, npu)):
+        asked = ours and (fitting or any(entry.tier > 1 for entry in ours))
+        if asked and (one := _draft([entry.hunk for entry in ours], of_cuda, npu)):
             before = found.get((one.path, one.unit))
             if not before or len(before.ids) < len(one.ids):  # of the upgrade that changed most of it
                 found[one.path, one.unit] = one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from npu_upgrade.code.module import Module, parse_module
@@ -51,6 +51,11 @@ class NpuSide:
     def texts(self) -> dict[str, str]:
         """The runner files by path."""
         return {runner.path: self.modules[runner.kind].source for runner in self.runners}
+
+    def with_texts(self, texts: Mapping[str, str]) -> NpuSide:
+        """The same with other runner files, by path; the tree is as before."""
+        changed = {r.kind: parse_module(texts[r.path]) for r in self.runners if r.path in texts}
+        return replace(self, modules={**self.modules, **changed})
 
     @cached_property
     def tree(self) -> SourceTree:

@@ -8,7 +8,7 @@ docs/source/design/port.md.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from npu_upgrade.code.flow import conditions
 from npu_upgrade.code.statements import END, nodes_of
@@ -33,18 +33,29 @@ _NEAR = 8  # statements of the GPU unit on each side of a hunk
 
 
 def rank(
-    hunks: Sequence[Hunk], npu: NpuSide, upstream: Upstream, before: GpuSide | None, new: GpuSide
+    hunks: Sequence[Hunk],
+    npu: NpuSide,
+    upstream: Upstream,
+    before: GpuSide | None,
+    new: GpuSide,
+    wanted: Callable[[Hunk], bool] | None = None,
 ) -> list[Ranked]:
-    """The hunks, best first; ``before`` is the GPU side of which nothing is new any more, ``new`` theirs."""
+    """The hunks, best first; ``before`` is the GPU side of which nothing is new any more, ``new`` theirs.
+
+    With ``wanted`` only those and what they need, each by itself: not whether the rest of the tree agrees.
+    """
     needs = find_needs(hunks, npu)
-    found = {hunk.id: Ranked(hunk, needs=needs[hunk.id]) for hunk in hunks}
-    for ranked in found.values():
-        _judge(ranked, hunks, npu, upstream, before)
-        if idle := _calls(ranked.hunk) & new.idle_without_cuda:
-            ranked.lower(3, f"calls {', '.join(sorted(idle))}, which does nothing without torch.cuda")
-        if bound := _calls(ranked.hunk) & new.written_for_cuda:
-            ranked.lower(3, f"calls {', '.join(sorted(bound))}, which is written for torch.cuda")
+    chosen = [hunk.id for hunk in hunks if wanted is None or wanted(hunk)]
+    found: dict[str, Ranked] = {}
+    while ids := {*closure(chosen, needs)} - found.keys():  # a place may ask for more of them
+        for hunk in hunks:
+            if hunk.id in ids:
+                found[hunk.id] = Ranked(hunk, needs=needs[hunk.id])
+                _judge(found[hunk.id], hunks, npu, upstream, before)
+                _lower_for_cuda(found[hunk.id], new)
     _follow_needs(found)
+    if wanted is not None:
+        return list(found.values())
     _wanted_methods(found, npu)
     work = Work(list(found.values()), npu, new)
     if _agree(found, work):
@@ -53,6 +64,14 @@ def rank(
     keep_whole(found, npu)
     _refuse(found, work)
     return sorted(found.values(), key=lambda r: (r.tier, -round(r.followed, 2)))
+
+
+def _lower_for_cuda(ranked: Ranked, new: GpuSide) -> None:
+    """Lower what calls methods that are for torch.cuda alone."""
+    if idle := _calls(ranked.hunk) & new.idle_without_cuda:
+        ranked.lower(3, f"calls {', '.join(sorted(idle))}, which does nothing without torch.cuda")
+    if bound := _calls(ranked.hunk) & new.written_for_cuda:
+        ranked.lower(3, f"calls {', '.join(sorted(bound))}, which is written for torch.cuda")
 
 
 def keep_whole(found: dict[str, Ranked], npu: NpuSide) -> None:

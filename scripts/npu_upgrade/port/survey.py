@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from npu_upgrade.code.module import Unit
@@ -41,18 +41,20 @@ def survey(
     upstream: Upstream,
     kept: Mapping[str, Hunk | None],
     decided: Collection[str] = (),
+    wanted: Callable[[Hunk], bool] | None = None,
 ) -> Survey:
     """Gather, sort out and rank.
 
     ``kept`` are the hunks of earlier upgrades that the ledger holds; ``decided`` are the ids of those that
-    are not to be taken.
+    are not to be taken. With ``wanted`` only those and what they need are ranked, as :func:`rank` does it.
     """
     hunks = gather(npu, since.side, new, upstream)
     again = carried(kept, hunks, npu, new)
     hunks += [hunk for hunk in again.values() if hunk is not None]
     ported = [hunk for hunk in hunks if is_ported(hunk, npu)]
     done = {hunk.id for hunk in ported}
-    ranked = rank([hunk for hunk in hunks if hunk.id not in done], npu, upstream, since.before, new)
+    lacking = [hunk for hunk in hunks if hunk.id not in done]
+    ranked = rank(lacking, npu, upstream, since.before, new, wanted)
     ported += [entry.hunk for entry in ranked if entry.held]
     _lower_decided(ranked, decided)
     left = sorted((entry for entry in ranked if not entry.held), key=lambda entry: entry.tier)
