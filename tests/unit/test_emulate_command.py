@@ -406,7 +406,7 @@ def test_what_was_not_shown_is_said_by_next_and_named_in_the_commit(machine, upg
     assert "not shown: graph ar" in result["summary"]
     message = json.dumps(run_deliver(upgrade, capsys, "--dry-run")[1])
     assert "Emulated runs pending (2):\\n- eager talker\\n- graph talker\\n" in message
-    assert f"Emulated runs that show nothing (LAG: as on the old pair) (1):\\n- {left}" in message
+    assert f"Emulated runs without a result (1):\\n- {left}" in message
     assert left in next(stage.said for stage in walk(upgrade.job).stages if stage.name == "deliver")
 
 

@@ -18,6 +18,7 @@ from npu_upgrade.evidence.chain import Record, finished
 from npu_upgrade.evidence.pins import check_pins, short_pin
 from npu_upgrade.evidence.store import DRY_RUN
 from npu_upgrade.evidence.subject import Subject, check_path
+from npu_upgrade.gates.emulation.compare import LAG
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.tables import shortened
@@ -190,6 +191,7 @@ def _sections(
     proven = evidence([("", record) for record in standing])
     pending = _pending(standing)
     left = not_run(pending)
+    odd = [one for one in pending if one not in left]
     left_out = {gate: why for gate in ("audit", "emulate") if (why := not_for(job, gate))}
     left_out |= (
         {"port": "the sync alone was asked for"} if job.of_omni and job.scope == SYNC else {}
@@ -212,10 +214,8 @@ def _sections(
         _not_ported(job, plan.after_gpu),
         counted("Failed on the emulated NPU, and ruled wrong by a person", ruled),
         counted("Emulated runs pending", left),
-        counted(
-            "Emulated runs that show nothing (LAG: as on the old pair)",
-            [one for one in pending if one not in left],
-        ),
+        counted("Emulated runs without a result", [one for one in odd if not _is_lag(one)]),
+        counted("Emulated runs that fail as on the old pair (LAG)", [one for one in odd if _is_lag(one)]),
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(left_out.items())]),
         replace(proven, items=[*proven.items, *ran.emulated_lines]),
     ]
@@ -235,6 +235,10 @@ def _came_from(job: Job, base: Mapping[str, Any] | None, audit: Record | None) -
 def _pending(standing: Sequence[Record]) -> list[str]:
     """The emulated runs that nobody waited for."""
     return [run for one in standing if one.gate == "emulate" for run in one.data.get("pending", [])]
+
+
+def _is_lag(run: str) -> bool:
+    return run.partition(": ")[2].startswith(LAG)
 
 
 def _by_hand(job: Job, plan: Plan) -> list[tuple[str, str]]:
