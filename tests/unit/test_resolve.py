@@ -1588,5 +1588,5 @@ def test_a_second_merge_asks_again_for_an_edit_that_it_set_aside(followed: World
 def test_methods_are_named_where_all_that_they_lack_is_taken() -> None:
     hunks = [{"id": f"port-{n}", "group": group} for n, group in enumerate(("ar.a", "ar.b", "ar.b", "ar.c"))]
     taken = {"port-0": "a", "port-1": "b", "port-3": "c"}
-    assert _by_name({"hunks": hunks}, taken) == ["--group", "ar.a", "ar.c", "--apply", "port-1"]
-    assert _by_name({"hunks": hunks}, {"port-1": "b"}) == ["--apply", "port-1"]
+    assert _by_name({"hunks": hunks}, taken) == (["ar.a", "ar.c"], ["port-1"])
+    assert _by_name({"hunks": hunks}, {"port-1": "b"}) == ([], ["port-1"])

@@ -121,7 +121,7 @@ def asks(job: Job, plan: Plan, records: Sequence[Record]) -> list[Ask]:
     found += [_item(item, job.root) for item in left if item["id"] not in ids(conflicts)]
     found += _hunks(job, answers)
     found += _findings(job, answers, records)
-    found += _failed_runs(job, answers, records)
+    found += _failed_runs(job, plan, answers, records)
     return [ask for ask in found if ask.stage not in skipped]
 
 
@@ -425,7 +425,9 @@ def _run_id(tier: str | None, scenario: str | None) -> str:
     return "-".join(filter(None, ("emulate", tier, scenario)))
 
 
-def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
+def _failed_runs(
+    job: Job, plan: Plan, answers: list[Answer], records: Sequence[Record]
+) -> Iterator[Ask]:
     """The runs that failed in the newest emulated run, the first for each reason, while the files are as it
     judged them."""
     newest = failed_last(records, "emulate")
@@ -446,7 +448,10 @@ def _failed_runs(job: Job, answers: list[Answer], records: Sequence[Record]) -> 
         lines += [f"log: {log}"] if log.exists() else []
         lines += [ruling()] if len(told) == 1 else []
         what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {run.get('why')}"
-        how = ((*WITH, "--in", "ar" if at else "RUNNER"), CORRECTED)
+        # a method of a runner can be given as the answer; any other file is edited
+        kinds = [kind for kind, its in plan.runners.items() if str(at or "").startswith(its["path"])]
+        how = (*((*WITH, "--in", kind) for kind in kinds if at), CORRECTED)
+        how = how if at else ((*WITH, "--in", "RUNNER"), CORRECTED)
         yield Ask(FINDING, name, what, texts={"text": "\n".join(lines)}, how=how, evidence=newest.id)
 
 
