@@ -425,9 +425,7 @@ def _run_id(tier: str | None, scenario: str | None) -> str:
     return "-".join(filter(None, ("emulate", tier, scenario)))
 
 
-def _failed_runs(
-    job: Job, plan: Plan, answers: list[Answer], records: Sequence[Record]
-) -> Iterator[Ask]:
+def _failed_runs(job: Job, plan: Plan, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
     """The runs that failed in the newest emulated run, the first for each reason, while the files are as it
     judged them."""
     newest = failed_last(records, "emulate")
