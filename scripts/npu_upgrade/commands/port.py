@@ -360,8 +360,9 @@ def _result(
     if len(rows) > top:
         summary += " (--format text lists them, with the reasons)"
     if place is not None:
-        summary = f"{len(done.taken)} hunks taken, {len(done.refused)} refused; {summary}"
-        summary = f"{len(done.by_hand)} places to change by hand; {summary}" if done.by_hand else summary
+        taken = f"{len(done.taken)} hunks taken, {len(done.refused)} refused"
+        taken = f"{len(done.by_hand)} places to change by hand; {taken}" if done.by_hand else taken
+        summary = f"{taken}; {summary}" if listed is None else taken
     by_id = {entry.hunk.id: entry for entry in found.left}
     along = [name for name in done.taken if name not in asked]
     if along:
