@@ -944,6 +944,22 @@ def test_of_a_file_of_answers_all_are_taken_or_none(tmp_path: Path, monkeypatch:
     assert upgrade("resolve", "--from", str(answers))[0] == 2
 
 
+def test_an_answer_to_a_conflict_of_port_that_an_edit_has_closed_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = two_flags(tmp_path, monkeypatch)
+    job = open_job(Path.cwd())
+    path = next(iter(load_plan(job).files))
+    put = {"conflict-12345678": {"path": path, "unit": "NPUARModelRunner.run"}}
+    (job.folder / "port.json").write_text(json.dumps({"conflicts": put}))
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(json.dumps([{"id": [first, *put], "answer": "accept", "note": "edited"}]))
+    code, done, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, done["closed_by_edits"]) == (0, [*put])
+    (job.folder / "port.json").unlink()
+    assert upgrade("resolve", "--from", str(answers))[0] == 2
+
+
 def test_an_answer_to_what_an_edit_has_closed_since_is_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

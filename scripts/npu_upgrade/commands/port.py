@@ -40,6 +40,7 @@ from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.tables import first_of
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import GAINS, gains_of, port_survey
+from npu_upgrade.job.conflicts import conflicts_in
 from npu_upgrade.job.job import Job, find_workspace, naming, open_job
 from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
@@ -143,7 +144,7 @@ def _run(args: argparse.Namespace) -> Result:
     result = _result(args, inputs, found, items, ledger, done, place, asked, listed.get("hunks"))
     result.data["drafts"] = listed["drafts"] if listed else list(map(_as_data, whole))
     if chosen:
-        _tell_conflicts(result, chosen, only=not asked)
+        _tell_conflicts(result, chosen, done.files, only=not asked)
     if not asking:
         since = result.data["since"]
         named = result.data | {"since": since | {"inferred": False, "steps": []}}
@@ -185,7 +186,9 @@ def _chosen(args: argparse.Namespace, whole: Sequence[Draft]) -> list[Draft]:
     return chosen
 
 
-def _tell_conflicts(result: Result, chosen: Sequence[Draft], *, only: bool) -> None:
+def _tell_conflicts(
+    result: Result, chosen: Sequence[Draft], files: Mapping[str, str], *, only: bool
+) -> None:
     """What was put in whole; what does not combine is a conflict of the job, to be decided as one.
 
     Their hunks are open no more, and not known to be taken before the conflicts are decided.
@@ -196,6 +199,8 @@ def _tell_conflicts(result: Result, chosen: Sequence[Draft], *, only: bool) -> N
     mine = {name for one in chosen for name in one.ids}
     result.data["hunks"] = [one for one in result.data["hunks"] if one["id"] not in mine]
     result.data["drafts"] = [one for one in result.data["drafts"] if not mine & {*one["hunks"]}]
+    left = [one for path, text in files.items() for one in conflicts_in(text, path, {})]
+    result.data["conflicts"] = {one.id: {"path": one.path, "unit": one.method} for one in left}
     result.data["methods"] = [_as_data(one) | {"decided": list(one.decided)} for one in chosen]
     decided = [f"{one.group}: {why}" for one in chosen for why in one.decided]
     result.text = "\n".join(filter(None, [*decided, result.text]))
@@ -436,7 +441,8 @@ def _keep_for_job(
         names = ("versions", "since", "counts", "taken", "refused", "hunks", "drafts")
         told = {name: result.data[name] for name in names if name in result.data}
         before = read_object(job.folder / "port.json")
-        told["ported"] = before.get("ported", {}) | result.data.get("ported", {})
+        for name in ("ported", "conflicts"):  # of all that were taken for this job
+            told[name] = before.get(name, {}) | result.data.get(name, {})
         told["tree"] = before.get("tree")
         with contextlib.suppress(UpgradeError):  # a job without a plan has nothing to deliver
             if anew:

@@ -399,6 +399,10 @@ def closed_by_edit(job: Job, plan: Plan, id_: str) -> Ask | None:
     runs = failed.data.get("failing", []) if failed else []
     if id_ in {_run_id(*run.partition(" ")[::2]) for run in runs}:
         return Ask(FINDING, id_, "a run that failed", evidence=failed.id if failed else "")
+    if (of_port := port_survey(job.folder).get("conflicts", {}).get(id_)) and id_ not in ids(
+        open_conflicts(job.root, plan)
+    ):
+        return Ask(CONFLICT, id_, "a conflict of port", of_port["path"], of_port["unit"])
     if unit := _closed_finding(job, id_):
         return Ask(FINDING, id_, "a finding", unit=unit)
     item = next((one for one in plan.items if one["id"] == id_), {})
