@@ -186,9 +186,7 @@ def _chosen(args: argparse.Namespace, whole: Sequence[Draft]) -> list[Draft]:
     return chosen
 
 
-def _tell_conflicts(
-    result: Result, chosen: Sequence[Draft], files: Mapping[str, str], *, only: bool
-) -> None:
+def _tell_conflicts(result: Result, chosen: Sequence[Draft], files: Mapping[str, str], *, only: bool) -> None:
     """What was put in whole; what does not combine is a conflict of the job, to be decided as one.
 
     Their hunks are open no more, and not known to be taken before the conflicts are decided.
