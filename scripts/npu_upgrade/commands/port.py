@@ -120,7 +120,7 @@ def _run(args: argparse.Namespace) -> Result:
     npu, new = inputs.npu, inputs.new
     found = survey(npu, inputs.since, new, inputs.upstream, known, ledger.decided, wanted)
     items = [] if listed else port_inputs.upstream_items(inputs)
-    whole = drafts(found.left, npu, fitting=bool(listed))
+    whole = drafts(found.left, npu, inputs.upstream, fitting=bool(listed))
     chosen = _chosen(args, whole)
     asked = _asked(args, found.left, ledger, chosen)
     _enter(ledger, found, items, inputs)
@@ -132,7 +132,7 @@ def _run(args: argparse.Namespace) -> Result:
         groups = {one.group for one in chosen}
         left = [entry for entry in found.left if entry.hunk.group in groups]
         npu = npu.with_texts(done.files)
-        chosen = drafts(left, npu, fitting=True)
+        chosen = drafts(left, npu, inputs.upstream, fitting=True)
     done.files |= put(chosen, npu)
     if place is not None and done.files:
         place.check(inputs.npu.texts, done.files, ledger.written)

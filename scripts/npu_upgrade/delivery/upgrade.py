@@ -208,10 +208,13 @@ def _sections(
             counted(f"{state.capitalize()} items", [_titled(item) for item in plan.items_in(state)])
             for state in ("open", "waived")
         ),
-        counted("Waived findings", _by_reason((one["key"], one["reason"]) for one in waived)),
+        replace(
+            counted("Waived findings", _by_reason((one["key"], one["reason"]) for one in waived)),
+            detail=f"({len(waived)})",
+        ),
         counted("Written by hand for the NPU side", _by_reason(by_hand)),
         _ported(job),
-        _not_ported(job, plan.after_gpu),
+        *_not_ported(job, plan.after_gpu),
         counted("Failed on the emulated NPU, and ruled wrong by a person", ruled),
         counted("Emulated runs pending", left),
         counted("Emulated runs without a result", [one for one in odd if not _is_lag(one)]),
@@ -280,22 +283,25 @@ def _ported(job: Job) -> Section:
     return replace(found, detail=f"({count(len(taken), 'hunk')} of {count(len(groups), 'feature')})")
 
 
-def _not_ported(job: Job, after_gpu: Collection[str]) -> Section:
+def _not_ported(job: Job, after_gpu: Collection[str]) -> list[Section]:
     """What the GPU side gained and the NPU side lacks, by feature; what was decided is not among it.
 
     Of methods written by hand ``after_gpu`` it is what they do not have in the GPU side's form.
     """
     decided = {entry.id for entry in job.journal.answers() if entry.how in ("by-hand", "waive")}
     left = [hunk for hunk in port_survey(job.folder).get("hunks", []) if hunk["id"] not in decided]
-    feature = {hunk["id"]: str(hunk.get("group") or hunk["unit"]) for hunk in left}
-    groups = Counter(feature.values())
-    own = {feature[hunk["id"]] for hunk in left if hunk["unit"] in after_gpu}
-    form = " not in the GPU side's form (written by hand, see above)"
-    found = counted(
-        "Not ported from the GPU side",
-        [f"{one}: {count(n, 'hunk')}{form if one in own else ''}" for one, n in groups.most_common()],
-    )
-    return replace(found, detail=f"({count(len(left), 'hunk')} of {count(len(groups), 'feature')})")
+    own = [hunk for hunk in left if hunk["unit"] in after_gpu]
+    told = {
+        "Not ported from the GPU side": [hunk for hunk in left if hunk not in own],
+        "Written by hand, in another form than the GPU side's": own,
+    }
+    return [_by_feature(heading, hunks) for heading, hunks in told.items()]
+
+
+def _by_feature(heading: str, hunks: Sequence[Mapping[str, Any]]) -> Section:
+    groups = Counter(str(hunk.get("group") or hunk["unit"]) for hunk in hunks)
+    found = counted(heading, [f"{one}: {count(number, 'hunk')}" for one, number in groups.most_common()])
+    return replace(found, detail=f"({count(len(hunks), 'hunk')} of {count(len(groups), 'feature')})")
 
 
 def _titled(item: dict[str, Any]) -> str:

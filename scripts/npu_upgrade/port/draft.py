@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.code.uses import free_names
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
@@ -19,7 +21,7 @@ from npu_upgrade.port.place import laid_out
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import UnitDiff
 from npu_upgrade.threeway.method import merge_method
-from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved
+from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved, syntax_error
 
 GPU = "GPU side"
 _SHOWN = 100  # characters of a statement
@@ -42,11 +44,14 @@ class Draft:
     decided: tuple[str, ...] = ()
 
 
-def drafts(ranked: Sequence[Ranked], npu: NpuSide, *, fitting: bool = False) -> list[Draft]:
+def drafts(
+    ranked: Sequence[Ranked], npu: NpuSide, upstream: Upstream, *, fitting: bool = False
+) -> list[Draft]:
     """The methods of which hunks do not fit, or not by themselves, as a whole; ``fitting``: the others too.
 
     What it holds already is the GPU side's too. Left out are what is written for CUDA, where the rest does
-    without it, and a method of which most would be in one conflict.
+    without it, what vLLM's method has and vllm-ascend's own does without, and a method of which most would
+    be in one conflict.
     """
     units: dict[tuple[str, str, int], list[Ranked]] = {}
     for entry in ranked:
@@ -58,7 +63,7 @@ def drafts(ranked: Sequence[Ranked], npu: NpuSide, *, fitting: bool = False) -> 
         ours = [entry for entry in entries if not _is_for_cuda(entry)]
         of_cuda = [entry.hunk for entry in entries if _is_for_cuda(entry)]
         asked = ours and (fitting or any(entry.tier > 1 for entry in ours))
-        if asked and (one := _draft([entry.hunk for entry in ours], of_cuda, npu)):
+        if asked and (one := _draft([entry.hunk for entry in ours], of_cuda, npu, upstream)):
             before = found.get((one.path, one.unit))
             if not before or len(before.ids) < len(one.ids):  # of the upgrade that changed most of it
                 found[one.path, one.unit] = one
@@ -107,11 +112,44 @@ def _lost(diff: UnitDiff, chosen: Sequence[Change]) -> frozenset[str]:
     return may_be_unbound(part) - may_be_unbound(whole) | (free_names(part) - free_names(whole))
 
 
-def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide) -> Draft | None:
+def _without(
+    base: Sequence[Statement], theirs: Sequence[Statement], keys: Collection[str]
+) -> list[Statement]:
+    """``theirs`` without what it has beyond ``base`` of these statements, whole blocks at a time.
+
+    A block stays where the rest is no Python without it, or reads a name of it.
+    """
+    new = Counter(one.key for one in theirs) - Counter(one.key for one in base)
+    foreign = [one.key in keys and one.key in new for one in theirs]
+    gone: set[int] = set()
+    place = 0
+    while place < len(theirs):
+        end = place + 1
+        while end < len(theirs) and theirs[place].is_header and theirs[end].indent > theirs[place].indent:
+            end += 1
+        block = {*range(place, end)}
+        whole = all(foreign[place:end]) and _stands(theirs, gone | block)
+        gone |= block if whole else set()
+        place = end if whole else place + 1
+    return [one for number, one in enumerate(theirs) if number not in gone]
+
+
+def _stands(theirs: Sequence[Statement], gone: Collection[int]) -> bool:
+    """Whether a method is Python, and its names have their values, without some statements."""
+    left = [one for number, one in enumerate(theirs) if number not in gone]
+    if syntax_error(left) is not None:
+        return False
+    lost = may_be_unbound(left) - may_be_unbound(theirs) | (free_names(left) - free_names(theirs))
+    return not lost
+
+
+def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstream: Upstream) -> Draft | None:
     first, diff = hunks[0], hunks[0].diff
     assert diff is not None, "a change has the difference it belongs to"
     ours = split_statements(npu.modules[first.runner.kind].units[first.unit].source)
     base, theirs = _sides(diff, hunks, of_cuda)
+    if first.unit.rpartition(".")[2] in npu.upstream_methods:
+        theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
     merged = merge_method(base, ours, theirs)
     if any(len(one.ours) > _MOST * len(ours) for one in merged.conflicts):
         return None

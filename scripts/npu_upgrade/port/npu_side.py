@@ -91,6 +91,12 @@ class NpuSide:
         units = parse_module(self.ascend.read(self.upstream.path)).units.values()
         return frozenset(key for unit in units for key in keys_of(statements(unit)))
 
+    @cached_property
+    def upstream_methods(self) -> frozenset[str]:
+        """The methods that vllm-ascend's own runner defines."""
+        units = parse_module(self.ascend.read(self.upstream.path)).units
+        return frozenset(name.rpartition(".")[2] for name in units)
+
     def is_read_beyond(self, key: str) -> bool:
         """Whether a statement of vllm-ascend's own runner sets an attribute that another file of it names."""
         targets = [one for node in nodes_of(key) if isinstance(node, ast.Assign) for one in node.targets]
