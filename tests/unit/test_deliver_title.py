@@ -54,6 +54,18 @@ def test_vllm_ascends_prefixes_come_from_its_workflow(tmp_path: Path):
     assert "[BugFix], [Upgrade]" in (rule.problem("[Misc] to 0.23") or "")
 
 
+def test_vllm_ascend_takes_the_conventional_commits_of_its_guide_as_well(tmp_path: Path):
+    (tmp_path / "vllm_ascend").mkdir()
+    assert rule_for(tmp_path).problem("feat: support a model") is not None
+    (tmp_path / "AGENTS.md").write_text("**Valid Types**: `feat`, `fix`, `docs`\n\n`other` words\n")
+    rule = rule_for(tmp_path)
+    assert rule.types == ("feat", "fix", "docs")
+    assert rule.problem("feat(models): support a model") is None
+    assert rule.problem("[Feature] Support a model") is None
+    assert "feat, fix, docs with a colon" in (rule.problem("other: support a model") or "")
+    assert rule.problem("feat support a model") is not None
+
+
 def test_vllm_omnis_prefixes_come_from_its_guide(tmp_path: Path):
     (tmp_path / "vllm_omni").mkdir()
     guide = tmp_path / "docs/contributing"

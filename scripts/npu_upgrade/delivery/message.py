@@ -113,11 +113,15 @@ def count(number: int, noun: str) -> str:
 
 @dataclass(frozen=True)
 class TitleRule:
-    """The prefixes a project takes: ``anywhere`` in the title, or at its start; none: any title."""
+    """The prefixes a project takes: ``anywhere`` in the title, or at its start; none: any title.
+
+    ``types`` are those of its conventional commits (``feat(npu): ...``), which it takes as well.
+    """
 
     project: str = ""
     prefixes: tuple[str, ...] = ()
     anywhere: bool = True
+    types: tuple[str, ...] = ()
 
     def problem(self, title: str) -> str | None:
         """What is wrong with ``title``, or None."""
@@ -128,9 +132,13 @@ class TitleRule:
         # at the start: the tags before the first other word
         place = title if self.anywhere else re.sub(r"^((?:\s*\[[^\[\]]+\])*).*", r"\1", title)
         tags = {tag.lower() for tag in re.findall(r"\[([^\[\]]+)\]", place)}
-        if self.prefixes and not tags & {prefix.lower() for prefix in self.prefixes}:
-            return f"{self.project} takes a title with one of {', '.join(f'[{p}]' for p in self.prefixes)}"
-        return None
+        if not self.prefixes or tags & {prefix.lower() for prefix in self.prefixes}:
+            return None
+        if self.types and re.match(rf"({'|'.join(self.types)})(\([\w./-]+\))?!?: \S", title):
+            return None
+        shown = [f"[{prefix}]" for prefix in self.prefixes]
+        as_well = f", or {', '.join(self.types)} with a colon" if self.types else ""
+        return f"{self.project} takes a title with one of {', '.join(shown)}{as_well}"
 
     def titled(self, text: str, tags: Sequence[str]) -> str:
         """A title with the first of ``tags`` that the project has, as it spells it, else the first."""
@@ -150,7 +158,10 @@ def rule_for(root: Path) -> TitleRule:
         flows = map(_text, sorted((root / ".github/workflows").glob("*.y*ml")))
         found = (re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", flow) for flow in flows)
         listed = next((tuple(one[1].split("|")) for one in found if one), _ASCEND)
-        return TitleRule("vllm-ascend", listed)
+        types = re.search(r"Valid Types\W+((?:`\w+`,? ?)+)", _text(root / "AGENTS.md"))
+        return TitleRule(
+            "vllm-ascend", listed, types=tuple(re.findall(r"\w+", types[1])) if types else ()
+        )
     return TitleRule()
 
 
