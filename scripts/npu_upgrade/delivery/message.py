@@ -159,9 +159,7 @@ def rule_for(root: Path) -> TitleRule:
         found = (re.search(r"VALID_PREFIXES='\\\[\(([\w/| -]+)\)\\\]'", flow) for flow in flows)
         listed = next((tuple(one[1].split("|")) for one in found if one), _ASCEND)
         types = re.search(r"Valid Types\W+((?:`\w+`,? ?)+)", _text(root / "AGENTS.md"))
-        return TitleRule(
-            "vllm-ascend", listed, types=tuple(re.findall(r"\w+", types[1])) if types else ()
-        )
+        return TitleRule("vllm-ascend", listed, types=tuple(re.findall(r"\w+", types[1])) if types else ())
     return TitleRule()
 
 

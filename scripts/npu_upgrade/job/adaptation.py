@@ -23,7 +23,7 @@ from npu_upgrade.evidence.store import DRY_RUN, NPU_REAL, present_store
 from npu_upgrade.gates.plugin import undecided
 from npu_upgrade.gates.serving.device import npu_count
 from npu_upgrade.ground.command import Command, adapt
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORK_DIR, models_folder
 from npu_upgrade.ground.tables import shortened
@@ -294,11 +294,8 @@ def stages(one: Adaptation) -> list[Stage]:
         _planned(one),
         *_adapter(one),
     ]
-    served = [run for run in one.runs.counted if RUNS[1].shown_by(run) and run.verdict == "PASS"]
-    ascend = mapping(mapping(one.plan.get("trees")).get("ascend"))
-    emulated = served and served[-1].label != NPU_REAL and (ascend.get("spec") or ascend.get("there"))
     # accuracy comes last: it takes longest, and what it asks for is often not to be had
-    gates = (*RUNS[:-1], *(EMULATED if emulated else ()), RUNS[-1])
+    gates = (*RUNS[:-1], *(EMULATED if _may_emulate(one) else ()), RUNS[-1])
     found += [_of_runs(one, gate) for gate in gates]
     found += [_requirements(one), _artifacts(one), _delivery(one)]
     here = named_from_here(one.workspace)
@@ -455,8 +452,9 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     skip = f"; what cannot be had here: adapt.py next {one.folder.name} --skip '{name}' --note WHY"
     skip = skip if name in SKIPPABLE else ""
     if newest is None:
-        if _closes_nothing(one, gate.gate):
-            return Stage(name, State.SKIPPED, "without an NPU it would close nothing", command)
+        if not gate.emulated and _closes_nothing(one, gate.gate):
+            judged = "; the emulated run judges them" if gate.gate == "features" else ""
+            return Stage(name, State.SKIPPED, f"without an NPU it would close nothing{judged}", command)
         command, said = _untried(one, gate, command)
         if (halted := _halted(one, gate, command)) and halted.verdict in ("BLOCKED", "FAIL"):
             command = command.adding(*halted.adding)
@@ -478,10 +476,35 @@ def _of_runs(one: Adaptation, gate: Gate) -> Stage:
     return replace(found, said=said + (skip if newest.verdict != "FAIL" else ""), stuck=True)
 
 
+def _may_emulate(one: Adaptation) -> bool:
+    """Whether real weights were served, on no NPU, for a vllm-ascend that can be emulated."""
+    served = [run for run in one.runs.counted if RUNS[1].shown_by(run) and run.verdict == "PASS"]
+    ascend = mapping(mapping(one.plan.get("trees")).get("ascend"))
+    return bool(served) and served[-1].label != NPU_REAL and bool(ascend.get("spec") or ascend.get("there"))
+
+
 def _closes_nothing(one: Adaptation, gate: str) -> bool:
-    """Whether a gate would leave its gap open: where the real weights were served on no NPU, the speed."""
+    """Whether a gate would leave its gap open where the real weights were served on no NPU.
+
+    That is the speed, and the features where an emulated NPU judges them: a reader is told these, and no CPU's.
+    """
+    if gate == "features":
+        return (
+            _may_emulate(one) and not {each.stage for each in EMULATED} & one.skipped.keys() and _emulates()
+        )
     served = [run.label for run in one.runs.counted if RUNS[1].shown_by(run)]
     return gate == "performance" and bool(served) and served[-1] != NPU_REAL
+
+
+def _emulates() -> bool:
+    """Whether this machine has what the emulator needs."""
+    from npu_upgrade.gates.emulation.environment import check_machine  # dear to import, and seldom needed
+
+    try:
+        check_machine()
+    except Blocked:
+        return False
+    return True
 
 
 def _cause(run: Run) -> str:
