@@ -267,6 +267,26 @@ def test_what_the_emulated_npu_showed_stands_before_what_a_cpu_did(tree: Path, w
     assert "✅" not in row
 
 
+def test_a_feature_that_works_alone_is_told_with_what_it_does_not_work_with(
+    tree: Path, workspace: Path, call
+) -> None:
+    add_all(workspace, "CPU real")
+    emulated = {"load_format": "real", "versions": {"vllm": "0.30.0", "vllm-ascend": "0.30.0rc2"}}
+    add(workspace, "serve", DRY_RUN, **emulated)
+    lora = {"feature": "lora", "status": "not proven", "requested": "--enable-lora", "cause": "no places"}
+    parallel = {"feature": "expert_parallel", "status": "verified", "requested": "--enable-expert-parallel"}
+    add(workspace, "features", DRY_RUN, features=[*FEATURES, parallel, lora], **emulated)
+    alone = {**lora, "status": "verified", "cause": ""}
+    add(workspace, "features", DRY_RUN, features=[alone], **emulated)
+    assert call()[0] == 0
+    page = (tree / PAGE).read_text("utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| LoRA |"))
+    assert f"| verified | {DRY_RUN} |" in row
+    assert "not together with EP, with which the server does not serve" in row
+    assert f"- **LoRA** ({DRY_RUN}, verified): no places" in page
+    assert "No failure with a known cause was met" not in page
+
+
 def test_the_config_is_in_the_list_of_those_that_are_run(tree: Path, workspace: Path, call) -> None:
     listed = tree / "tests/e2e/models/configs/accuracy.txt"
     listed.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from npu_upgrade.artifacts.naming import Source, check_name, hf_id_of
 from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis
 from npu_upgrade.checkpoint.gate_commands import gate_command
@@ -22,7 +24,7 @@ from npu_upgrade.evidence.runs import (
 )
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.gates.features.capability import FEATURES
-from npu_upgrade.gates.features.model import MISSING, NOT_APPLICABLE, NOT_PROVEN, STATUSES, Row
+from npu_upgrade.gates.features.model import MISSING, NOT_APPLICABLE, NOT_PROVEN, STATUSES, VERIFIED, Row
 from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.adaptation import planned_code
@@ -74,9 +76,26 @@ def feature_matrix(runs: Sequence[Run]) -> list[Feature]:
             # labels come strongest first: a weaker one adds only what the stronger did not prove
             adds = known is None or (known.status == NOT_PROVEN != row.status)
             if row.status in STATUSES and adds:
-                found[row.feature] = row
+                found[row.feature] = _with_its_limit(row, runs)
     names = [*EXPECTED, *sorted(set(found) - set(EXPECTED))]
     return [found.get(name, Feature(name, "")) for name in names]
+
+
+def _with_its_limit(row: Feature, runs: Sequence[Run]) -> Feature:
+    """A feature that works, with what it does not work with: an earlier start of the same code that asked for
+    others too did not serve, for a known cause."""
+    for run in reversed(runs) if row.status == VERIFIED else ():
+        rows = run.many("features") if (run.gate, run.label) == ("features", row.label) else []
+        mine = next((one for one in rows if one.get("feature") == row.feature), {})
+        served = [
+            _TITLES.get(str(one["feature"]), str(one["feature"]))
+            for one in rows
+            if one.get("status") == VERIFIED and str(one.get("requested")).startswith("-")
+        ]
+        if mine.get("status") == NOT_PROVEN and mine.get("cause") and served:
+            why = f"not together with {', '.join(served)}, with which the server does not serve"
+            return replace(row, why=why, cause=str(mine["cause"]))
+    return row
 
 
 # how the names of devices map to the product series that vllm-ascend's configs and documents name

@@ -51,7 +51,7 @@ def add_commit_arguments(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--title TEXT",
-        "the commit's title (default: by the target project's rule, as in '[Model] Support NAME')",
+        "the commit's title (default: by the target project's rule, as in '[Feature] Support NAME')",
     )
     option(parser, "--dry-run", "check everything and show the message and the files")
     option(
