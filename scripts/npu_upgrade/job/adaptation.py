@@ -486,7 +486,7 @@ def _may_emulate(one: Adaptation) -> bool:
 def _closes_nothing(one: Adaptation, gate: str) -> bool:
     """Whether a gate would leave its gap open where the real weights were served on no NPU.
 
-    That is the speed, and the features where an emulated NPU judges them: a reader is told these, not a CPU's.
+    That is the speed, and the features where an emulated NPU judges them: readers are told these alone.
     """
     if gate == "features":
         return (
