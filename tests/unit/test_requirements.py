@@ -271,6 +271,25 @@ def test_graphs_that_were_not_seen(workspace: Path, status: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("verified", "graph was shown on an emulated NPU only"),
+        ("not proven", "graph is not proven on an emulated NPU"),
+        ("", "no CPU real run says anything about graph"),
+    ],
+)
+def test_what_a_cpu_was_not_asked_for_is_as_the_emulated_npu_shows_it(
+    workspace: Path, status: str, said: str
+) -> None:
+    add(workspace, "serve", "CPU dummy")
+    add(workspace, "serve", "CPU real")
+    if status:
+        add(workspace, "features", "emulated dry-run", features=[row("graph", status)])
+    assert words(workspace, "graph") == said
+    assert next(gap for gap in known(workspace).gaps if gap.id == "graph").elsewhere is bool(status)
+
+
+@pytest.mark.parametrize(
     ("changes", "more", "state", "said"),
     [
         ({}, {}, "proven", "131072 tokens"),

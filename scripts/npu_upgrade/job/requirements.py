@@ -312,7 +312,13 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
     """``needed``: the checkpoint has it, whatever a run says of that."""
     run, row = known.feature(name)
     command, status, why = known.ask("features"), row.get("status"), str(row.get("why") or "")
-    if run is None:
+    seen = known.emulated(name) if known.label != NPU_REAL else ""
+    by_the_model = seen == "checkpoint missing" or (seen == "not applicable" and name == "mtp")
+    if run is None and by_the_model and not needed:
+        return _needless(f"{seen}, by an emulated run")
+    if run is None and seen not in ("", "verified"):
+        return Gap(f"{name} is {seen} on an emulated NPU", command, elsewhere=True)
+    if run is None and not seen:
         return Gap(f"no {known.label} run says anything about {name}", command)
     if status == "verified":
         return Proven(run, why)
@@ -323,7 +329,7 @@ def _feature(name: str, known: Known, *, needed: bool) -> Outcome:
         return _needless(why or str(status))
     # what another device cannot show may well apply to the model
     apart = status == "not applicable" and not on_npu
-    if not on_npu and known.emulated(name) == "verified":
+    if seen == "verified":
         return Gap(f"{name} was shown on an emulated NPU only", command, elsewhere=True)
     said = "was not shown on this device" if apart else f"is {status}"
     return Gap(f"{name} {said}{f': {why}' if why else ''}", command, elsewhere=apart)
