@@ -161,6 +161,31 @@ def test_a_second_look_in_a_job_knows_what_was_passed_over_before(
         assert (method["tier"], data["since"]["before"]) == (tier, before)
 
 
+def test_what_is_named_from_the_list_of_a_job_is_taken_as_without_a_list(
+    world: PortWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = {"spec": f"git:{world.ascend}@HEAD", "identity": {"version": "1.0"}}
+    omni = {"spec": "pypi:vllm-omni==1.0", "identity": {}}
+    job = start_job(world.omni, omni=omni, ascend=target, repo=world.omni)
+    monkeypatch.chdir(world.omni)
+    sides = ("--vllm", f"dir:{world.vllm}", "--since", f"dir:{world.old}")
+    code, all_, _ = upgrade("port", *sides)
+    rows = {row["group"]: row for row in all_["hunks"]}
+    names = ("ar.needs_payload", "ar.__init__")
+    untouched, results = world.ar.read_text(), []
+    for listed in (True, False):
+        world.ar.write_text(untouched)
+        if not listed:
+            (job.folder / "port.json").unlink()
+            (world.omni / ".npu-upgrade" / "port.json").unlink()
+        code, data, _ = upgrade("port", *sides, "--group", *names, "--callers-by-hand")
+        assert code == 0
+        left = sorted(row["id"] for row in data["hunks"])
+        results.append((world.ar.read_text(), sorted(data["taken"]), left))
+    assert results[0] == results[1]
+    assert results[0][1] == sorted(rows[name]["id"] for name in names)
+
+
 def test_without_a_job_what_is_left_is_listed_next(world: PortWorld) -> None:
     assert " port --omni " in world.port("--top")[1]["next"]
 

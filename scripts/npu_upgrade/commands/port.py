@@ -108,8 +108,8 @@ def _run(args: argparse.Namespace) -> Result:
     ledger = Ledger(
         args.workspace or (place.folder if place and not args.out else find_workspace(Path.cwd()))
     )
-    if not asking and (listed := _listed_before(args, ledger)):
-        return _keep_for_job(args, listed.result(args))
+    if not asking and (before := _listed_before(args, ledger)):
+        return _keep_for_job(args, before.result(args))
     inputs = port_inputs.read(args)
     if inputs.since is None:
         result = _inconclusive(inputs)
@@ -117,23 +117,14 @@ def _run(args: argparse.Namespace) -> Result:
     known = ledger.hunks((OPEN, *DECIDED), inputs.npu.runners)
     listed = _listed_for_job(args, job)
     wanted = partial(_is_named, args) if listed else None
-    npu, new = inputs.npu, inputs.new
-    found = survey(npu, inputs.since, new, inputs.upstream, known, ledger.decided, wanted)
+    sides = (inputs.npu, inputs.since, inputs.new, inputs.upstream)
+    found = survey(*sides, known, ledger.decided, wanted)
     items = [] if listed else port_inputs.upstream_items(inputs)
-    whole = drafts(found.left, npu, inputs.upstream, fitting=bool(listed))
+    whole = drafts(found.left, inputs.npu, inputs.upstream, fitting=bool(listed))
     chosen = _chosen(args, whole)
     asked = _asked(args, found.left, ledger, chosen)
     _enter(ledger, found, items, inputs)
-    done = apply(asked, found.left, npu, new, agreed=not args.callers_by_hand) if asked else Applied()
-    if folder := npu.tree.root:
-        for path, text in done.files.items():
-            done.files[path] = formatted(folder, path, npu.texts[path], text)
-    if chosen and done.files:
-        groups = {one.group for one in chosen}
-        left = [entry for entry in found.left if entry.hunk.group in groups]
-        npu = npu.with_texts(done.files)
-        chosen = drafts(left, npu, inputs.upstream, fitting=True)
-    done.files |= put(chosen, npu)
+    done, chosen = _taken(args, found, inputs, asked, chosen)
     if place is not None and done.files:
         place.check(inputs.npu.texts, done.files, ledger.written)
         place.write(done.files)
@@ -151,6 +142,27 @@ def _run(args: argparse.Namespace) -> Result:
         shown = _Listed(result.verdict.value, result.summary, named, result.text)
         keep(_kept_as(args, ledger, since["spec"], since["before"]), shown)
     return _keep_for_job(args, result, place, anew=not listed and not chosen)
+
+
+def _taken(
+    args: argparse.Namespace, found: Survey, inputs: Inputs, asked: Sequence[str], chosen: list[Draft]
+) -> tuple[Applied, list[Draft]]:
+    """The runner files with the hunks that are ``asked`` for, then with the ``chosen`` methods in them.
+
+    Nothing is written here. The methods are told as they were put in.
+    """
+    npu, agreed = inputs.npu, not args.callers_by_hand
+    done = apply(asked, found.left, npu, inputs.new, agreed=agreed) if asked else Applied()
+    if folder := npu.tree.root:
+        for path, text in done.files.items():
+            done.files[path] = formatted(folder, path, npu.texts[path], text)
+    if chosen and done.files:
+        groups = {one.group for one in chosen}
+        left = [entry for entry in found.left if entry.hunk.group in groups]
+        npu = npu.with_texts(done.files)
+        chosen = drafts(left, npu, inputs.upstream, fitting=True)
+    done.files |= put(chosen, npu)
+    return done, chosen
 
 
 def _listed_for_job(args: argparse.Namespace, job: Job | None) -> dict[str, Any]:
