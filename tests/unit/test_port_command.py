@@ -17,7 +17,7 @@ from npu_upgrade.code.names import undefined_names
 from npu_upgrade.commands import port_inputs
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.conflicts import FROM_PORT, conflicts_in, without
-from npu_upgrade.job.job import start_job
+from npu_upgrade.job.job import Job, start_job
 
 AR = f"{NPU_WORKER}/npu_ar_model_runner.py"
 GPU_AR = f"{GPU_WORKER}/gpu_ar_model_runner.py"
@@ -131,14 +131,18 @@ def test_in_the_checkout_of_a_job_its_own_next_step_comes_next(world: PortWorld)
     assert data["next"].startswith("upgrade.py merge")
 
 
+def in_job(world: PortWorld, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job of the checkout, which is the current folder."""
+    target = {"spec": f"git:{world.ascend}@HEAD", "identity": {"version": "1.0"}}
+    omni = {"spec": "pypi:vllm-omni==1.0", "identity": {}}
+    monkeypatch.chdir(world.omni)
+    return start_job(world.omni, omni=omni, ascend=target, repo=world.omni)
+
+
 def test_in_a_job_its_checkout_and_its_target_are_meant(
     world: PortWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = {"spec": f"git:{world.ascend}@HEAD", "identity": {"version": "1.0"}}
-    start_job(
-        world.omni, omni={"spec": "pypi:vllm-omni==1.0", "identity": {}}, ascend=target, repo=world.omni
-    )
-    monkeypatch.chdir(world.omni)
+    in_job(world, monkeypatch)
     sides = ("--vllm", f"dir:{world.vllm}", "--since", f"dir:{world.old}")
     code, data, _ = upgrade("port", *sides, "--top")
     assert (code, len(data["taken"])) == (0, 3)
@@ -150,10 +154,7 @@ def test_in_a_job_its_checkout_and_its_target_are_meant(
 def test_a_second_look_in_a_job_knows_what_was_passed_over_before(
     world: PortWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = {"spec": f"git:{world.ascend}@HEAD", "identity": {"version": "1.0"}}
-    omni = {"spec": "pypi:vllm-omni==1.0", "identity": {}}
-    job = start_job(world.omni, omni=omni, ascend=target, repo=world.omni)
-    monkeypatch.chdir(world.omni)
+    job = in_job(world, monkeypatch)
     for before, tier in ((f"dir:{world.old}", 1), (f"dir:{world.omni}", 3)):
         write_json(job.folder / "port.json", {"since": {"spec": f"dir:{world.old}", "before": before}})
         _, data, _ = upgrade("port", "--vllm", f"dir:{world.vllm}")
@@ -164,10 +165,7 @@ def test_a_second_look_in_a_job_knows_what_was_passed_over_before(
 def test_what_is_named_from_the_list_of_a_job_is_taken_as_without_a_list(
     world: PortWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = {"spec": f"git:{world.ascend}@HEAD", "identity": {"version": "1.0"}}
-    omni = {"spec": "pypi:vllm-omni==1.0", "identity": {}}
-    job = start_job(world.omni, omni=omni, ascend=target, repo=world.omni)
-    monkeypatch.chdir(world.omni)
+    job = in_job(world, monkeypatch)
     sides = ("--vllm", f"dir:{world.vllm}", "--since", f"dir:{world.old}")
     code, all_, _ = upgrade("port", *sides)
     rows = {row["group"]: row for row in all_["hunks"]}
