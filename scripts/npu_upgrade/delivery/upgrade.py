@@ -293,7 +293,7 @@ def _not_ported(job: Job, after_gpu: Collection[str]) -> list[Section]:
     own = [hunk for hunk in left if hunk["unit"] in after_gpu]
     told = {
         "Not ported from the GPU side": [hunk for hunk in left if hunk not in own],
-        "Written by hand, in another form than the GPU side's": own,
+        "In methods written by hand, in another form or not ported": own,
     }
     return [_by_feature(heading, hunks) for heading, hunks in told.items()]
 
