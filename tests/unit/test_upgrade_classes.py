@@ -10,6 +10,7 @@ from deliver_support import NEW, OTHER, RUNNER, WORKER, Upgrade, git, write
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import gains
+from npu_upgrade.delivery.upgrade import _not_ported
 from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.ground.files import sha256
@@ -276,6 +277,22 @@ def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
     assert "Not ported from the GPU side (1 hunk of 1 feature):\n- steps: 1 hunk\n" in message
     assert "Written by hand for the NPU side (1):\n- TideRunner.step: in _tide, without events\n" in message
     assert "(3 hunks of 2 features):\n- steps: 2 hunks\n- audio: 1 hunk\n" in upgrade.body()
+
+
+def test_of_methods_written_by_hand_it_is_not_said_that_all_of_it_was_ported(upgrade) -> None:
+    units = {"h0": "TideRunner.step", "h1": "TideRunner.step", "h2": "TideRunner.other"}
+    hunks = [
+        {"id": name, "tier": 3, "path": RUNNER, "unit": unit, "group": unit.lower()}
+        for name, unit in units.items()
+    ]
+    (upgrade.job.folder / "port.json").write_text(json.dumps({"hunks": hunks, "refused": []}))
+    answer = {"stage": "port", "path": RUNNER, "unit": "TideRunner.step"}
+    upgrade.job.journal.add(Answer, id="h1", how="leave", note="for CUDA", **answer)
+    told = {one.heading: one.items for one in _not_ported(upgrade.job, ["TideRunner.step"])}
+    assert told == {
+        "Not ported from the GPU side": ["tiderunner.step: 1 hunk", "tiderunner.other: 1 hunk"],
+        "In methods written by hand, in another form or not ported": ["tiderunner.step: 1 hunk"],
+    }
 
 
 def test_what_was_ported_is_named_by_feature_while_it_is_there(upgrade, deliver) -> None:

@@ -286,11 +286,13 @@ def _ported(job: Job) -> Section:
 def _not_ported(job: Job, after_gpu: Collection[str]) -> list[Section]:
     """What the GPU side gained and the NPU side lacks, by feature; what was decided is not among it.
 
-    Of methods written by hand ``after_gpu`` it is what they do not have in the GPU side's form.
+    Of methods written by hand ``after_gpu`` it is what they do not have in the GPU side's form, but for what
+    somebody said is left.
     """
-    decided = {entry.id for entry in job.journal.answers() if entry.how in ("by-hand", "waive")}
+    said = {entry.id: entry.how for entry in job.journal.answers()}
+    decided = {id_ for id_, how in said.items() if how in ("by-hand", "waive")}
     left = [hunk for hunk in port_survey(job.folder).get("hunks", []) if hunk["id"] not in decided]
-    own = [hunk for hunk in left if hunk["unit"] in after_gpu]
+    own = [hunk for hunk in left if hunk["unit"] in after_gpu and said.get(hunk["id"]) != "leave"]
     told = {
         "Not ported from the GPU side": [hunk for hunk in left if hunk not in own],
         "In methods written by hand, in another form or not ported": own,
