@@ -2,23 +2,22 @@
 
 The command starts with 128k tokens and 16 sequences, goes on with 32 and 64, each with as many concurrent
 real requests, and ends with the longest context that fits the KV cache. Without an NPU it begins with the
-most sequences: when those are served, fewer need no start; a CPU runs eagerly here. If a length does not
-fit, it tries the one that vLLM names. Each step that fails says why; performance measures the speed. Options
-of vllm serve follow --.
+most sequences: when those are served, fewer need no start. If a length does not fit, it tries the one that
+vLLM names. Each step that fails says why; performance measures the speed. Options of vllm
+serve follow --.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from npu_upgrade.commands.arguments import option, positive
 from npu_upgrade.commands.serving_arguments import add_serving_arguments, asked, conclude, noting
 from npu_upgrade.gates.capacity import LENGTH, OPTIONS, SEQUENCES, Capacity, checks, climb
-from npu_upgrade.gates.serving.device import CPU, NPU
+from npu_upgrade.gates.serving.device import NPU
 from npu_upgrade.gates.serving.launch import clashing
-from npu_upgrade.gates.serving.session import Session, scratch, stopping
-from npu_upgrade.gates.serving.starts import EAGER, Servers
+from npu_upgrade.gates.serving.session import scratch, stopping
+from npu_upgrade.gates.serving.starts import Servers
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.tables import table
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> Result:
             expected="lengths and sequences as --length N and --sequences N ..., each number once",
             try_=upgrade("capacity", "MODEL", "--length", "32768", "--sequences", "16", "32").short,
         )
-    session = _without_compilation(asked(args))
+    session = asked(args)
     promised = session.checkpoint().longest()
     capacity = Capacity(promised)
     with scratch(session.store) as folder:
@@ -83,14 +82,6 @@ def run(args: argparse.Namespace) -> Result:
         return conclude(
             session, "capacity", servers.served, verdict, summary, text, more, stopped, numbered=True
         )
-
-
-def _without_compilation(session: Session) -> Session:
-    """On a CPU each size would be compiled anew, which takes most of a start and shows nothing of a limit."""
-    launch = session.launch
-    if session.device.kind != CPU or EAGER in launch.arguments:
-        return session
-    return replace(session, launch=replace(launch, arguments=(*launch.arguments, EAGER)))
 
 
 def _as_text(capacity: Capacity) -> str:
