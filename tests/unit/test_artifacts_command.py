@@ -280,10 +280,12 @@ def test_a_feature_that_works_alone_is_told_with_what_it_does_not_work_with(
     add(workspace, "features", DRY_RUN, features=[alone], **emulated)
     assert call()[0] == 0
     page = (tree / PAGE).read_text("utf-8")
+    told = "not together with EP, with which the server does not serve"
     row = next(line for line in page.splitlines() if line.startswith("| LoRA |"))
     assert f"| verified | {DRY_RUN} |" in row
-    assert "not together with EP, with which the server does not serve" in row
-    assert f"- **LoRA** ({DRY_RUN}, verified): no places" in page
+    assert told in row
+    assert f"- **LoRA** ({DRY_RUN}, {told}): no places" in page
+    assert "served on a CPU only, and in an emulated dry-run" in page
     assert "No failure with a known cause was met" not in page
 
 

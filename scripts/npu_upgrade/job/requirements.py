@@ -209,8 +209,8 @@ def _served(known: Known) -> Outcome:
 def _on_npu(known: Known) -> Outcome:
     run, seen, command = known.served, known.observed, known.ask("serve")
     if run is None or run.label != NPU_REAL:
-        as_well = " and an emulated NPU" if ("serve", DRY_RUN) in known.newest else ""
-        return Gap(f"real weights were served on a CPU{as_well} only", command)
+        as_well = ", and in an emulated dry-run" if ("serve", DRY_RUN) in known.newest else ""
+        return Gap(f"real weights were served on a CPU only{as_well}", command)
     if seen is None:
         return Gap(f"run {run.id} does not tell which device its tensors lived on", command)
     if seen.devices != {"npu"}:
