@@ -239,6 +239,24 @@ def test_the_question_about_a_failure_names_its_log_and_no_place_that_nobody_kno
     assert "next --skip emulate" in said[-1]
 
 
+@pytest.mark.parametrize(
+    ("where", "named"), [("", ["RUNNER"]), (f"{RUNNER}:3 in step", ["ar"]), ("vllm_omni/other.py:1 in x", [])]
+)
+def test_a_method_answers_a_failure_only_where_it_is_of_a_runner(machine, upgrade, run, where, named):
+    machine.fails = {"eager generation": "another answer"}
+    run()
+    path = upgrade.job.store.runs / str(newest(upgrade).run) / "result.json"
+    result = json.loads(path.read_text())
+    for one in result["runs"]:
+        one["where"] = where
+    path.write_text(json.dumps(result))
+    plan = load_plan(upgrade.job)
+    plan.runners = {"ar": {"path": RUNNER, "class": "Runner"}}
+    (asked,) = ask._failed_runs(upgrade.job, plan, [], upgrade.job.records())
+    assert [how[-1] for how in asked.how if "--in" in how] == named
+    assert ask.CORRECTED in asked.how
+
+
 def test_every_failure_with_a_reason_of_its_own_is_asked_about(machine, upgrade, run):
     machine.fails = {"eager talker": "another answer", "graph talker": "no such key"}
     run("--rest")

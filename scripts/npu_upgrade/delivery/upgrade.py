@@ -275,12 +275,7 @@ def _ported(job: Job) -> Section:
     survey = port_survey(job.folder)
     lacking = {hunk["id"] for hunk in survey.get("hunks", [])}
     taken = [group for id_, group in survey.get("ported", {}).items() if id_ not in lacking]
-    groups = Counter(taken)
-    found = counted(
-        "Ported from the GPU side",
-        [f"{name}: {count(number, 'hunk')}" for name, number in groups.most_common()],
-    )
-    return replace(found, detail=f"({count(len(taken), 'hunk')} of {count(len(groups), 'feature')})")
+    return _by_feature("Ported from the GPU side", taken)
 
 
 def _not_ported(job: Job, after_gpu: Collection[str]) -> list[Section]:
@@ -297,13 +292,17 @@ def _not_ported(job: Job, after_gpu: Collection[str]) -> list[Section]:
         "Not ported from the GPU side": [hunk for hunk in left if hunk not in own],
         "In methods written by hand, in another form or not ported": own,
     }
-    return [_by_feature(heading, hunks) for heading, hunks in told.items()]
+    return [
+        _by_feature(heading, [str(hunk.get("group") or hunk["unit"]) for hunk in hunks])
+        for heading, hunks in told.items()
+    ]
 
 
-def _by_feature(heading: str, hunks: Sequence[Mapping[str, Any]]) -> Section:
-    groups = Counter(str(hunk.get("group") or hunk["unit"]) for hunk in hunks)
+def _by_feature(heading: str, features: Sequence[str]) -> Section:
+    """So many hunks of each feature; ``features`` has that of each hunk."""
+    groups = Counter(features)
     found = counted(heading, [f"{one}: {count(number, 'hunk')}" for one, number in groups.most_common()])
-    return replace(found, detail=f"({count(len(hunks), 'hunk')} of {count(len(groups), 'feature')})")
+    return replace(found, detail=f"({count(len(features), 'hunk')} of {count(len(groups), 'feature')})")
 
 
 def _titled(item: dict[str, Any]) -> str:

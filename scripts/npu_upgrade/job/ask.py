@@ -451,9 +451,8 @@ def _failed_runs(job: Job, plan: Plan, answers: list[Answer], records: Sequence[
         lines += [ruling()] if len(told) == 1 else []
         what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {run.get('why')}"
         # a method of a runner can be given as the answer; any other file is edited
-        kinds = [kind for kind, its in plan.runners.items() if str(at or "").startswith(its["path"])]
-        how = (*((*WITH, "--in", kind) for kind in kinds if at), CORRECTED)
-        how = how if at else ((*WITH, "--in", "RUNNER"), CORRECTED)
+        named = [kind for kind, its in plan.runners.items() if str(at).startswith(its["path"])]
+        how = (*((*WITH, "--in", kind) for kind in (named if at else ["RUNNER"])), CORRECTED)
         yield Ask(FINDING, name, what, texts={"text": "\n".join(lines)}, how=how, evidence=newest.id)
 
 

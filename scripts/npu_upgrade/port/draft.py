@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from npu_upgrade.code.flow import may_be_unbound
 from npu_upgrade.code.module import replace_units
-from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.code.uses import free_names
 from npu_upgrade.ground.tables import cut
@@ -98,17 +97,16 @@ def _sides(
     after = [piece for piece in diff.pieces if piece not in apart]
     if not (diff.parses(before) and diff.parses(after)):  # the parts of one chain of conditions
         before, after = [], sorted(lacking)
-    lost = _lost(diff, after)
+    lost = _lost(diff.compose(after), diff.new)
     for hunk in of_cuda:
         more = sorted({*after, *hunk.pieces})
-        if lost and (less := _lost(diff, more)) < lost:
+        if lost and (less := _lost(diff.compose(more), diff.new)) < lost:
             after, lost = more, less
     return diff.compose(before), diff.compose(after if not lost else diff.pieces)
 
 
-def _lost(diff: UnitDiff, chosen: Sequence[Change]) -> frozenset[str]:
-    """The names that have a value in the whole text, and not always where only these pieces changed."""
-    part, whole = diff.compose(chosen), diff.new
+def _lost(part: Sequence[Statement], whole: Sequence[Statement]) -> frozenset[str]:
+    """The names that have a value in the whole text, and not always in a part of it."""
     return may_be_unbound(part) - may_be_unbound(whole) | (free_names(part) - free_names(whole))
 
 
@@ -137,10 +135,7 @@ def _without(
 def _stands(theirs: Sequence[Statement], gone: Collection[int]) -> bool:
     """Whether a method is Python, and its names have their values, without some statements."""
     left = [one for number, one in enumerate(theirs) if number not in gone]
-    if syntax_error(left) is not None:
-        return False
-    lost = may_be_unbound(left) - may_be_unbound(theirs) | (free_names(left) - free_names(theirs))
-    return not lost
+    return syntax_error(left) is None and not _lost(left, theirs)
 
 
 def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstream: Upstream) -> Draft | None:
