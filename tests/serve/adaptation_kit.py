@@ -106,12 +106,12 @@ def make_fp8(folder: Path, source: Path) -> str:
 
 
 def set_mapping(project: Path, wrong: bool) -> None:
-    """Put the one wrong place into the table, or the right one."""
-    path = project / PACKAGE / "model.py"
+    """Put the one wrong place into the table and into its unit test, or the right one."""
     was, new = WRONG if wrong else WRONG[::-1]
-    text = path.read_text("utf-8")
-    assert text.count(was) == 1
-    path.write_text(text.replace(was, new), "utf-8")
+    for path in (project / PACKAGE / "model.py", project / f"tests/test_{PACKAGE}.py"):
+        text = path.read_text("utf-8")
+        assert text.count(was) == 1
+        path.write_text(text.replace(was, new), "utf-8")
 
 
 def private_python(folder: Path, *projects: Path) -> Path:

@@ -35,7 +35,10 @@ OPEN = {"npu", "graph", "capacity", "accuracy", "throughput"}  # what this way l
 PAGE = f"docs/source/tutorials/models/{NAME}.md"
 CODE = [
     f"tidal/{name}"
-    for name in ("pyproject.toml", *(f"{PACKAGE}/{one}.py" for one in ("__init__", "configuration", "model")))
+    for name in (
+        *("pyproject.toml", f"tests/test_{PACKAGE}.py"),
+        *(f"{PACKAGE}/{one}.py" for one in ("__init__", "configuration", "model")),
+    )
 ]
 
 pytestmark = [

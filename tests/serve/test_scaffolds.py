@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,13 @@ def test_a_scaffold_answers_what_transformers_answers(folder: Path, name: str, r
     options = SMALL if name != "latent-renamed" else [one for one in SMALL if one != "--enforce-eager"]
     code, found = serve(folder, name, *options, "--tensor-parallel-size", str(ranks))
     assert (code, found["reference"]["state"]) == (0, "equal"), found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_unit_test_of_a_scaffold_passes(folder: Path, name: str) -> None:
+    (test,) = (folder / name / "tests").glob("test_*.py")
+    found = subprocess.run([folder / "venv/bin/python", "-B", test], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
 
 
 def test_a_scaffold_in_the_tree_of_vllm_ascend_answers_so_too(tmp_path: Path) -> None:

@@ -66,6 +66,18 @@ def test_vllm_ascend_takes_the_conventional_commits_of_its_guide_as_well(tmp_pat
     assert rule.problem("feat support a model") is not None
 
 
+def test_a_models_commit_is_titled_as_commits_are_and_its_request_as_requests_are(tmp_path: Path):
+    (tmp_path / "vllm_ascend").mkdir()
+    (tmp_path / "AGENTS.md").write_text("**Valid Types**: `feat`, `fix`, `docs`\n")
+    rule = rule_for(tmp_path)
+    title = rule.titled("Support Qwen3-8B", adaptation.TAGS)
+    assert title == "feat: support Qwen3-8B"
+    assert rule.of_request(title, adaptation.TAGS) == "[Feature] Support Qwen3-8B"
+    assert rule.of_request("feat(models)!: support it", adaptation.TAGS) == "[Feature] Support it"
+    assert rule.of_request("[BugFix] feat: it", adaptation.TAGS) == "[BugFix] feat: it"
+    assert rule.titled("Upgrade", upgrade.TAGS) == "[Misc] Upgrade"
+
+
 def test_vllm_omnis_prefixes_come_from_its_guide(tmp_path: Path):
     (tmp_path / "vllm_omni").mkdir()
     guide = tmp_path / "docs/contributing"

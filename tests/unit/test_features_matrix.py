@@ -137,6 +137,39 @@ def test_the_feature_that_a_failure_names_is_tried_apart_first(tmp_path: Path, k
     assert "alone only" not in found.rows["mtp"].why
 
 
+REFUSING = KEYED | {
+    "vllm_ascend/ops/fused_moe/experts.py": """
+def check(index):
+    if index is None:
+        raise AssertionError("MoE LoRA requires either expanded_row_idx+topk_ids " "or lora_indices")
+"""
+}
+
+
+def test_what_the_release_refuses_together_is_not_started_together(tmp_path: Path) -> None:
+    known = probe(package(tmp_path, "vllm_ascend", REFUSING), package(tmp_path, "vllm", VLLM))
+    machine = Machine(tmp_path, ["--enable-expert-parallel", "--enable-lora"])
+    found = matrix(tmp_path, known, machine)
+    assert statuses(found) == ALL
+    assert [start.features for start in machine.starts] == [
+        ("expert_parallel", "flashcomm1", "mtp"),
+        ("lora",),
+    ]
+    said = "the release refuses it beside expert_parallel and flashcomm1 (vllm_ascend/ops/fused_moe/experts.py:4)"
+    assert f"alone only: {said}" in found.rows["lora"].why
+    alone = Machine(tmp_path)
+    assert statuses(matrix(tmp_path, known, alone, only=["lora"])) == {"lora": "verified"}
+    assert len(alone.starts) == 1
+
+
+def test_a_dense_model_is_started_with_all_of_it(tmp_path: Path) -> None:
+    known = probe(package(tmp_path, "vllm_ascend", REFUSING), package(tmp_path, "vllm", VLLM))
+    machine = Machine(tmp_path)
+    model = checkpoint(tmp_path / "dense", {"num_nextn_predict_layers": 2, "num_hidden_layers": 1}, *WEIGHTS)
+    make(known, Setting(model, dummy=False, on_cpu=False, ranks=2), machine)
+    assert [start.features for start in machine.starts] == [("mtp", "lora")]
+
+
 def test_a_feature_that_does_not_serve_alone_either_is_named_and_the_others_stay(
     tmp_path: Path, known
 ) -> None:

@@ -132,6 +132,9 @@ def test_scaffolds_compile_and_have_a_place_for_every_tensor(adapt, tmp_path, fo
     model = next(path for path in files if path.name == "model.py")
     for path in files:
         compile(path.read_text(), str(path), "exec") if path.suffix == ".py" else None
+    test = next(path for path in files if path.name.startswith("test_"))
+    names = test.read_text().partition("TENSORS = ")[2].partition("\n]\n")[0]
+    assert len(ast.literal_eval(f"{names}]")) == len(by_pattern(SHAPES))
     text = model.read_text()
     table = weights_of(text)
     assert set(table) == set(by_pattern(SHAPES))
@@ -209,12 +212,26 @@ def test_a_scaffold_in_the_tree_of_vllm_ascend_is_registered_there(adapt, tmp_pa
     assert code == 0
     written = {str(Path(path).relative_to(out)) for path in value["scaffold"]}
     package = {f"vllm_ascend/models/novel_lm/{name}.py" for name in ("__init__", "model", "configuration")}
-    assert written == package | {"vllm_ascend/models/__init__.py"}
+    assert written == package | {"vllm_ascend/models/__init__.py", "tests/models/test_novel_lm.py"}
     text = (models / "__init__.py").read_text()
     assert text.index("register_novel_lm()") < text.index("AFTER")
     ast.parse(text)
     planned = {(file["root"], file["path"]) for step in value["steps"] for file in step["files"]}
     assert {("ascend", path) for path in written} <= planned
+
+
+def test_the_unit_test_of_a_plugin_is_among_those_of_the_project_and_in_the_plan(adapt, tmp_path):
+    repo = artifacts_kit.mkdocs_tree(tmp_path / "ascend")
+    (repo / "tests/ut").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
+    folder = kit.checkpoint(tmp_path / "m", NEW, SHAPES)
+    code, value = adapt("plan", folder, "--scaffold", repo / "m", "--delivery", repo)
+    assert code == 0, value
+    test = repo / "tests/ut/models/test_novel_lm_plugin.py"
+    assert str(test) in value["scaffold"]
+    assert value["trees"]["plugin"]["test"] == str(test)
+    assert 'Path(__file__).parent / "../../../m"' in test.read_text()
+    assert {"tests/ut/models/test_novel_lm_plugin.py", "m"} <= set(planned_files(Path(value["state"]), repo))
 
 
 FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}
@@ -332,7 +349,9 @@ def test_the_plan_of_a_plugin_names_no_file_of_the_trees(adapt, tmp_path):
     files = [(file["root"], file["path"]) for step in value["steps"] for file in step["files"]]
     assert {root for root, _ in files} == {"plugin", "delivery"}
     assert sorted(str(out / path) for root, path in files if root == "plugin") == value["scaffold"]
-    assert value["trees"]["plugin"] == {"root": str(out), "there": True, "package": "novel_lm_plugin"}
+    test = str(out / "tests/test_novel_lm_plugin.py")
+    plugin = {"root": str(out), "there": True, "package": "novel_lm_plugin", "test": test}
+    assert value["trees"]["plugin"] == plugin
     again = adapt("plan", folder)[1]
     assert again["trees"]["plugin"] == value["trees"]["plugin"]
     assert "out" in planned_files(Path(again["state"]), tmp_path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import keyword
+import os
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -105,13 +106,15 @@ def dequantizes(found: Analysis) -> bool:
 def scaffold(
     found: Analysis, out: Path, form: Form, like: Likeness, registry: Registry, delivery: Path | None = None
 ) -> list[Path]:
-    """Write the files below ``out``, all or none; returns them. Raises :class:`BadInput` for what exists.
+    """Write the files, all below ``out`` but the test, all or none; returns them.
 
     ``registry``: of the vLLM that has the family. They are in the style of the project that ``out`` lies in,
-    else of the one that gets the commit, ``delivery``.
+    else of the one that gets the commit, ``delivery``. Raises :class:`BadInput` for what exists.
     """
     wanted = scaffolded(found, form, like, out)
-    if there := next((out / path for path in wanted if (out / path).exists()), None):
+    test = unit_test(found, form, out, delivery)
+    places = [*(out / path for path in wanted), test]
+    if there := next((path for path in places if path.exists()), None):
         raise BadInput(
             f"{there} is there already",
             expected="a folder without these files",
@@ -119,6 +122,8 @@ def scaffold(
         )
     values = _values(found, like, form, out, registry)
     texts = {out / path: _render(template, values) for path, template in wanted.items()}
+    own = {"tensors": _tensors(found, like), "plugin": os.path.relpath(out.absolute(), test.parent.absolute())}
+    texts[test] = _render("test.py", values | own)
     inside = project_of(out.absolute())
     if form == "tree":
         texts |= _registered(found, out)
@@ -129,7 +134,8 @@ def scaffold(
     write_together(texts)
     inside = project_of(out.absolute())
     if style := inside or delivery:  # in their places: which imports are the project's own is seen there
-        places = {path: str(path.absolute() if inside else path.relative_to(out)) for path in code}
+        there = {path for path in code if inside or not path.is_relative_to(out)}
+        places = {path: str(path.absolute() if path in there else path.relative_to(out)) for path in code}
         write_together({path: formatted(style, places[path], before[path], texts[path]) for path in code})
     return sorted(texts)
 
@@ -140,6 +146,49 @@ def scaffolded(found: Analysis, form: Form, like: Likeness, out: Path | None = N
     files = {"pyproject.toml": "pyproject.toml"} if form == "plugin" else {}
     files |= {f"{folder}/__init__.py": "init.py", f"{folder}/model.py": "model.py"}
     return files | ({f"{folder}/configuration.py": "configuration.py"} if needs_config(found, like) else {})
+
+
+def unit_test(found: Analysis, form: Form, out: Path, delivery: Path | None = None) -> Path:
+    """Where the unit test of a scaffold goes: among those of the project that gets it, else beside a plugin."""
+    is_plugin = form == "plugin"
+    name = f"test_{package_name(found) if is_plugin else module_name(found)}.py"
+    project = delivery if is_plugin and delivery else out
+    if out.absolute().is_relative_to(project.absolute()) and (project / "tests" / "ut").is_dir():
+        return project / "tests" / "ut" / "models" / name
+    return out / "tests" / name if is_plugin else out / "tests" / "models" / name
+
+
+def _tensors(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
+    """A tensor of each pattern that has a place: its name, a shape for a test, and the names of its parts.
+
+    These are lists, one for each part, of one name, or of one for each of two experts.
+    """
+    result = []
+    for pattern, names in by_pattern(found.weights.names).items():
+        targets = like.weights.get(pattern)
+        if not targets or _SCALE.search(pattern) or pattern in {one.id for one in like.questions}:
+            continue
+        numbers = re.findall(_NUMBER, names[-1])
+        stacked = [target.count("*") > len(numbers) for target in targets]
+        parts = [
+            [_numbered(target, [*numbers, str(expert)]) for expert in range(2)]
+            if more
+            else [_numbered(target, numbers)]
+            for target, more in zip(targets, stacked, strict=True)
+        ]
+        shape = ([2] if any(stacked) else []) + [sum(like.rows.get(pattern, [2])), 2]
+        result.append({"name": names[-1], "shape": shape, "parts": parts})
+    return result
+
+
+_NUMBER = r"(?<=\.)\d+(?=\.|$)"  # as the scaffold reads it
+
+
+def _numbered(pattern: str, numbers: list[str]) -> str:
+    """The pattern with ``numbers`` in place of its stars."""
+    for number in numbers[: pattern.count("*")]:
+        pattern = pattern.replace("*", number, 1)
+    return pattern
 
 
 _ASCEND = "vllm_ascend/models/__init__.py"  # where vllm-ascend registers its models

@@ -17,6 +17,7 @@ from npu_upgrade.checkpoint.scaffold import (
     decisions,
     registry_entry,
     scaffolded,
+    unit_test,
 )
 from npu_upgrade.checkpoint.serving import Strategy
 from npu_upgrade.ground.command import ADAPT, Command
@@ -48,7 +49,7 @@ class Tree(msgspec.Struct, omit_defaults=True):
     """Where a tree is and which commit it has: evidence is bound to it later.
 
     ``problem``: why git gave no commit; ``spec`` and ``version``: what was read in place of the folder;
-    ``package``: of a plugin.
+    ``package``: of a plugin; ``test``: its unit test.
     """
 
     root: str
@@ -59,6 +60,7 @@ class Tree(msgspec.Struct, omit_defaults=True):
     spec: str | None = None
     version: str | None = None
     package: str | None = None
+    test: str | None = None
 
 
 class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -151,7 +153,14 @@ def _written(found: Analysis, like: Likeness, form: Form, roots: dict[str, Path]
         files.append(StepFile("vllm", "vllm/model_executor/models/registry.py", entry))
     if root == "ascend":
         files.append(StepFile("ascend", "vllm_ascend/models/__init__.py", "register it"))
-    return files
+    if form == "tree":
+        test = unit_test(found, form, roots[root]).relative_to(roots[root])
+    else:
+        place = roots.get("plugin", roots["delivery"] / found.file.name.lower())
+        test = unit_test(found, form, place, roots["delivery"])
+        root = "plugin" if test.is_relative_to(place) else "delivery"
+        test = test.relative_to(place if root == "plugin" else roots["delivery"])
+    return [*files, StepFile(root, test.as_posix(), "its unit test")]
 
 
 def _gates(found: Analysis, given: str) -> list[Step]:
@@ -183,9 +192,9 @@ def _delivery(found: Analysis, roots: dict[str, Path]) -> list[Step]:
     trees = [roots[key] for key in ("delivery", "ascend")]
     tree = next((one for one in trees if (one / "docs/source/tutorials").is_dir()), None)
     changes = {
-        f"tests/e2e/models/configs/{name}.yaml": "accuracy, as measured",
+        f"tests/e2e/models/configs/{name}.yaml": "accuracy, once it is measured",
         f"{_MODELS}/{name}.md": "tutorial",
-        f"{_MODELS}/index.md": "its entry",
+        f"{_MODELS}/index.md": "its entry, where it names each page",
         "mkdocs.yml": "its place in nav",
         "docs/source/user_guide/support_matrix/supported_models.md": "its row",
     }

@@ -30,7 +30,7 @@ from npu_upgrade.job.adaptation import DELIVERED
 from npu_upgrade.job.tree_form import form_of
 from npu_upgrade.job.validation import PENDING, Validation
 
-TAGS = ("Model", "Feature")  # of the commit's title: the first that the project has
+TAGS = ("feat", "Model", "Feature")  # of the commit's title: the first that the project has
 NPU = "npu"  # the requirement that --pending-npu leaves open
 _OTHERS = {*PACKAGES.values(), "vllm_omni"}  # compared with their roots
 
@@ -147,7 +147,7 @@ def carry_out(adapted: Adapted, *, sign: bool | None) -> Done:
 def request(adapted: Adapted) -> str:
     """Push the branch, and the address of its pull request, opened when there is none."""
     facing = "Yes: a further model is supported, with its tutorial and accuracy config."
-    return publish.request(adapted.delivery.place, adapted.delivery.text, adapted.comment, facing)
+    return publish.request(adapted.delivery.place, adapted.delivery.text, TAGS, adapted.comment, facing)
 
 
 def comment(adapted: Adapted, sha: str, issue: str) -> str:

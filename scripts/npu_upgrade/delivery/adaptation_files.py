@@ -68,6 +68,7 @@ class _Step(msgspec.Struct):
 
 class _Tree(msgspec.Struct):
     root: str
+    test: str | None = None
 
 
 class _Plan(msgspec.Struct):
@@ -78,12 +79,13 @@ class _Plan(msgspec.Struct):
 def planned_files(plan: Path, repo: Path) -> tuple[str, ...]:
     """The files and folders of the trees that the plan of the model changes, none when there is no plan.
 
-    Those of a plugin belong to ``repo`` where it lies in it.
+    Those of a plugin, and its unit test, belong to ``repo`` where they lie in it.
     """
     if (found := kept(plan, _Plan)) is None:
         return ()
-    plugin = Path(found.trees["plugin"].root).resolve() if "plugin" in found.trees else None
-    own = [plugin.relative_to(repo.resolve())] if plugin and plugin.is_relative_to(repo.resolve()) else []
+    plugin, root = found.trees.get("plugin"), repo.resolve()
+    places = [Path(one).resolve() for one in (plugin.root, plugin.test) if one] if plugin else []
+    own = [one.relative_to(root) for one in places if one.is_relative_to(root)]
     changed = (file.path for step in found.steps for file in step.files if file.root != "plugin")
     return (*changed, *(path.as_posix() for path in own))
 

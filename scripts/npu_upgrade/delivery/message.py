@@ -141,10 +141,23 @@ class TitleRule:
         return f"{self.project} takes a title with one of {', '.join(shown)}{as_well}"
 
     def titled(self, text: str, tags: Sequence[str]) -> str:
-        """A title with the first of ``tags`` that the project has, as it spells it, else the first."""
+        """A title with the first of ``tags`` that the project has, as it spells it, else the first.
+
+        A tag in small letters is a type of conventional commits.
+        """
         known = {prefix.lower(): prefix for prefix in self.prefixes}
-        tag = next((known[tag.lower()] for tag in tags if tag.lower() in known), tags[0])
-        return f"[{tag}] {text}"
+        for tag in tags:
+            if tag in self.types:
+                return f"{tag}: {text[:1].lower()}{text[1:]}"
+            if not tag.islower() and tag.lower() in known:
+                return f"[{known[tag.lower()]}] {text}"
+        return f"[{next(tag for tag in tags if not tag.islower())}] {text}"
+
+    def of_request(self, title: str, tags: Sequence[str]) -> str:
+        """The title of the pull request of a commit: its prefixes alone count there."""
+        alone = TitleRule(self.project, self.prefixes, self.anywhere)
+        said = re.sub(r"^\w+(\([^)]*\))?!?: ", "", title) if alone.problem(title) else ""
+        return alone.titled(f"{said[:1].upper()}{said[1:]}", tags) if said else title
 
 
 def rule_for(root: Path) -> TitleRule:

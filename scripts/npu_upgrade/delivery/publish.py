@@ -6,8 +6,10 @@ import json
 import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
+from npu_upgrade.delivery.message import rule_for
 from npu_upgrade.delivery.place import Place
 from npu_upgrade.ground.command import Command
 from npu_upgrade.ground.errors import Blocked
@@ -34,10 +36,10 @@ def _push_arguments(place: Place) -> list[str]:
     return ["push", *(["--force-with-lease"] if place.pushed else ["-u"]), remote, branch]
 
 
-def request(place: Place, message: str, tested: str, facing: str) -> str:
+def request(place: Place, message: str, tags: Sequence[str], tested: str, facing: str) -> str:
     """Push the branch, and the address of its pull request, opened when there is none.
 
-    The description stands under the headings of the project's own template, where it has one; ``tested``
+    Its title is the commit's, with the first of ``tags`` where the project wants one. The description stands under the headings of the project's own template, where it has one; ``tested``
     answers those about tests, ``facing`` those about what users see. Raises :class:`Blocked` when git or gh
     cannot.
     """
@@ -55,6 +57,7 @@ def request(place: Place, message: str, tested: str, facing: str) -> str:
     if there.strip():
         return there.split()[0]
     title, _, what = message.partition("\n\n")
+    title = rule_for(root).of_request(title, tags)
     try:
         headings = re.findall(r"^#{2,4} .+$", (root / _TEMPLATE).read_text("utf-8"), re.MULTILINE)
     except (OSError, ValueError):

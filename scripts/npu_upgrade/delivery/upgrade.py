@@ -129,7 +129,7 @@ def request(job: Job, delivery: Delivery) -> str:
     parts = delivery.text.split("\n\n")
     tested = next(part for part in parts if part.startswith("Evidence"))
     facing = f"None beyond the versions: {job.project} follows a newer {job.upstream}."
-    return publish.request(delivery.place, delivery.text, f"{tested}\n\n{delivery.said}", facing)
+    return publish.request(delivery.place, delivery.text, TAGS, f"{tested}\n\n{delivery.said}", facing)
 
 
 def _check_evidence(job: Job, plan: Plan, subject: Subject, keeping: Command | None) -> list[Record]:

@@ -31,7 +31,7 @@ _SITES = "import json, site, sys; print(json.dumps([*site.getsitepackages(), sys
 _CHECK = """
 import importlib, json, sys
 from importlib.metadata import entry_points
-package, architecture = sys.argv[1:]
+package, architecture, test = sys.argv[1:]
 points = [one for one in entry_points(group="vllm.general_plugins")
           if one.value.partition(":")[0].partition(".")[0] == package]
 if not points:
@@ -44,7 +44,24 @@ if known is None:
     sys.exit(f"its register() registers no {architecture}")
 if getattr(known, "module_name", "").partition(".")[0] == package:
     getattr(importlib.import_module(known.module_name), known.class_name)
+if test:
+    import importlib.util, io, unittest
+    spec = importlib.util.spec_from_file_location("test_of_the_plugin", test)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != "pytest":  # somebody wrote it for pytest, which does not serve
+            raise
+        sys.exit(0)
+    found = unittest.TextTestRunner(io.StringIO()).run(unittest.defaultTestLoader.loadTestsFromModule(module))
+    wrong = [*found.failures, *found.errors]
+    if wrong:
+        case, text = wrong[0]
+        sys.exit(f"{len(wrong)} cases fail, {case}: {text.strip().splitlines()[-1]}")
+    print(found.testsRun)
 """
+_CASES = "cases fail, "
 _SECONDS = 300
 
 
@@ -55,18 +72,20 @@ class Unfit(BadInput):
 @dataclass(frozen=True)
 class Plugin:
     """``root``: the folder with its pyproject.toml; ``package``: what is imported; ``architecture``: what it
-    registers; ``home``: where the environments for it are kept."""
+    registers; ``home``: where the environments for it are kept; ``test``: its unit test, which is run there."""
 
     root: Path
     package: str
     architecture: str
     home: Path
+    test: Path | None = None
 
     @property
     def digest(self) -> str:
-        """Of everything that is installed."""
+        """Of everything that is installed, and of what tests it."""
         project = self.root / "pyproject.toml"
         text = project.read_bytes() if project.is_file() else b""
+        text += self.test.read_bytes() if self.test and self.test.is_file() else b""
         return sha256(text + judged({self.package: self.root / self.package})[0].files[self.package].encode())
 
 
@@ -163,14 +182,22 @@ def _install(python: Path, plugin: Plugin) -> None:
 
 def _check(python: Path, plugin: Plugin, variables: Mapping[str, str]) -> None:
     """Load it as vLLM does, and see what it registers; no server is needed to find out that it does not."""
-    command = [str(python), "-P", "-c", _CHECK, plugin.package, plugin.architecture]
+    test = str(plugin.test) if plugin.test and plugin.test.is_file() else ""
+    # -B: nothing is left beside the test
+    command = [str(python), "-P", "-B", "-c", _CHECK, plugin.package, plugin.architecture, test]
     done = subprocess.run(command, env=dict(variables), capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
+        why = done.stderr.strip().splitlines()[-1]
+        tested = why.startswith(_CASES, why.find(" ") + 1)
         raise Unfit(
-            f"the plugin {plugin.root} does not take part: {done.stderr.strip().splitlines()[-1]}",
-            expected=f"an entry point in {_GROUP} whose function registers {plugin.architecture}",
-            try_=f"correct {plugin.root / plugin.package}, then the same command",
+            f"the plugin {plugin.root} {f'fails its unit test: {why}' if tested else f'does not take part: {why}'}",
+            expected=f"all cases of {plugin.test} to pass"
+            if tested
+            else f"an entry point in {_GROUP} whose function registers {plugin.architecture}",
+            try_=f"correct {plugin.root / plugin.package}{', or the test' if tested else ''}, then the same command",
         )
+    if (count := done.stdout.strip().rpartition("\n")[2]).isdigit():
+        say(f"{plugin.package}: {count} cases of its unit test pass: {python} -B {plugin.test}")
 
 
 def _run(command: list[str], doing: str, variables: Mapping[str, str] | None = None) -> str:

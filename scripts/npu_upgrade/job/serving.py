@@ -92,4 +92,6 @@ def planned(workspace: Path, model: str) -> Planned:
         return Planned(plan)
     config = read_object(Path(model) / "config.json")
     architecture = next(iter(config.get("architectures") or [""]))
-    return Planned(plan, Plugin(Path(str(tree["root"])), str(tree["package"]), str(architecture), folder))
+    test = Path(str(tree["test"])) if tree.get("test") else None
+    root, package = Path(str(tree["root"])), str(tree["package"])
+    return Planned(plan, Plugin(root, package, str(architecture), folder, test))

@@ -30,6 +30,7 @@ from npu_upgrade.checkpoint.scaffold import (
     patterns,
     registry_entry,
     scaffold,
+    unit_test,
 )
 from npu_upgrade.checkpoint.serving import Sources, shipped_registry
 from npu_upgrade.checkpoint.steps import SCHEMA, PlanFile, Tree, steps
@@ -102,7 +103,8 @@ def run(args: argparse.Namespace) -> Result:
     verdict = found.file.judge(ignored=("name-unmapped",))
     # nothing of a plan that is damaged, which this one replaces
     earlier = kept(state_folder(args, found.file.name) / "plan.json", _Earlier) or _Earlier()
-    trees = _trees(args, sources) | _plugin(args, found, earlier)
+    trees = _trees(args, sources)
+    trees |= _plugin(args, found, earlier, Path(trees["delivery"].root))
     is_new = found.file.strategy.name == "native adapter"
     answers = earlier.answers | dict(args.decide)
     like = likeness_of(found, sources, answers) if is_new or args.scaffold else Likeness()
@@ -177,12 +179,16 @@ class _Earlier(msgspec.Struct):
     likeness: Likeness | None = None
 
 
-def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier) -> dict[str, Tree]:
+def _plugin(
+    args: argparse.Namespace, found: Analysis, earlier: _Earlier, delivery: Path
+) -> dict[str, Tree]:
     """The plugin that is written now, or that an earlier plan wrote and that is still there."""
     if args.form != "plugin":
         return {}
     if args.scaffold:
-        return {"plugin": Tree(str(args.scaffold.absolute()), True, package=package_name(found))}
+        root = args.scaffold.absolute()
+        test = str(unit_test(found, args.form, root, delivery))
+        return {"plugin": Tree(str(root), True, package=package_name(found), test=test)}
     known = earlier.trees.get("plugin")
     return {"plugin": known} if known and Path(known.root).is_dir() else {}
 

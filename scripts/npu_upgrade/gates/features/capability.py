@@ -73,7 +73,8 @@ class Capability:
 
     ``ways`` best first. All ``proofs`` groups are needed, one of each group is enough. ``against``: lines
     that say that the feature was taken away; ``lowered``: that it became less. ``names``: what else the
-    source accepts, such as methods of quantization. ``known``: whether the sources could say anything.
+    source accepts, such as methods of quantization. ``apart``: features beside which it refuses a mixture of
+    experts. ``known``: whether the sources could say anything.
     """
 
     feature: str
@@ -83,6 +84,7 @@ class Capability:
     against: tuple[Proof, ...] = ()
     lowered: tuple[Proof, ...] = ()
     names: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     why: str = ""
     places: tuple[Place, ...] = ()
 
@@ -105,6 +107,7 @@ class Capability:
             "taken_away_by": [{"text": one.shown, "source": str(one.place)} for one in self.against],
             "lowered_by": [{"text": one.shown, "source": str(one.place)} for one in self.lowered],
             "names": list(self.names),
+            "apart_for_experts": list(self.apart),
             "why": self.why,
             "source": [str(place) for place in self.places],
         }

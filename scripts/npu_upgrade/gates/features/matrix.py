@@ -1,7 +1,7 @@
 """The feature matrix: from the model, the release and a few starts to one row for each feature.
 
-All are asked for in one start; when that does not serve, all but the one that its failure names, and one by
-one only when that does not serve either.
+All are asked for in one start, but for one that the release refuses beside others; when that does not serve,
+all but the one that its failure names, and one by one only when that does not serve either.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def make(
     matrix: Matrix | None = None,
 ) -> Matrix:
     """All features at once first; when that does not serve, all but the one that the failure names, and that
-    one alone unless it is set aside; else none, then each alone, then what worked together.
+    one alone unless it is set aside; else none, then each alone, then what worked together. Where the release
+    refuses one of them beside others, the start with all is left out.
 
     At most ``features + 4`` starts. ``matrix`` is filled as they are made, so that it holds what was found
     when one of them raises.
@@ -151,15 +152,24 @@ def make(
     }
     run = _Run(matrix, capabilities, ways, setting, starter)
     asked_for = [name for name in tried if needs_request(ways[name])]
-    if run.together("all", tried, asked_for) or not asked_for:
+    if refused := _refused(capabilities, setting.model, asked_for):
+        if run.each_way(refused, tried, asked_for):
+            return _in_order(matrix)
+    elif run.together("all", tried, asked_for) or not asked_for:
         return _in_order(matrix)
-    suspect = _named(matrix.starts[-1], asked_for) if len(asked_for) > 1 else ""
+    suspect = _named(matrix.starts[-1], asked_for) if len(asked_for) > 1 and not refused else ""
     if suspect and run.apart(suspect, tried, asked_for):
         return _in_order(matrix)
     serves = run.together("nothing", [name for name in tried if name not in asked_for], [])
     if serves and len(asked_for) > 1:  # one alone is what the first start was
         run.alone(tried, asked_for)
     return _in_order(matrix)
+
+
+def _refused(capabilities: Mapping[str, Capability], model: Checkpoint, features: Sequence[str]) -> str:
+    """The feature that the release refuses beside others of ``features`` for this model; empty for none."""
+    beside = [name for name in features if not set(capabilities[name].apart).isdisjoint(features)]
+    return beside[0] if beside and model.experts().value else ""
 
 
 def _named(failed: Started, features: Sequence[str]) -> str:
@@ -221,6 +231,20 @@ class _Run:
         if row.status == VERIFIED:
             row = _alone_only(row, others, together)
         self.matrix.rows[suspect] = row
+        return True
+
+    def each_way(self, refused: str, tried: Sequence[str], asked_for: Sequence[str]) -> bool:
+        """All but the feature that is refused beside them, and that one alone; whether the others serve."""
+        others = [name for name in asked_for if name != refused]
+        if not self.together(f"without {refused}", [name for name in tried if name != refused], others):
+            return False
+        self.matrix.serves = True
+        row = self._row(refused, self._start(refused, [refused]))
+        if row.status == VERIFIED:
+            one = self.capabilities[refused]
+            why = f"alone only: the release refuses it beside {' and '.join(one.apart)} ({one.places[0]})"
+            row = replace(row, why=f"{row.why}; {why}" if row.why else why)
+        self.matrix.rows[refused] = row
         return True
 
     def alone(self, tried: Sequence[str], asked_for: Sequence[str]) -> None:

@@ -38,6 +38,7 @@ from npu_upgrade.sources.tree import open_source
 _FLASHCOMM = r"(?:VLLM_ASCEND_)?ENABLE_FLASH_?COMM(?:_?V?1)?"
 _FLASHCOMM_ON = re.compile(r"(?<!\w)flash ?comm ?1? is enabled", re.IGNORECASE)
 _FLASHCOMM_OFF = re.compile(r"flash ?comm ?1? is (?:disabled|enabled, but)", re.IGNORECASE)
+_NO_PLACES = "moe lora requires"
 _DRAFTS = r"vllm:spec_decode_num_(?:drafts|accepted_tokens)"
 
 
@@ -156,7 +157,11 @@ def _lora(ascend: Package | None, vllm: Package, place: Place, modules: Place) -
         return Capability("lora", known=True, why="its platform names no get_punica_wrapper")
     answer = Proof(ANSWER, "lora", "a request to the adapter's name is answered in its own way", modules)
     ways = (Way(ARGUMENT, "--enable-lora", place),)
-    return Capability("lora", True, ways, ((answer,),), places=(*wrappers, place)[:1])
+    # experts get adapters by the places of tokens, which the dispatch of the two others does not give
+    refused = [at for _, at in strings(ascend, _NO_PLACES, rf"(?is).*{_NO_PLACES} (?:either )?expanded_row_idx.*", "ops/")] if ascend else []
+    apart = ("expert_parallel", "flashcomm1") if refused else ()
+    places = (*refused, *wrappers, place)[:1]
+    return Capability("lora", True, ways, ((answer,),), apart=apart, places=places)
 
 
 _SWITCH = "--enforce-eager"
