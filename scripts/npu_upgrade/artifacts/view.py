@@ -243,10 +243,15 @@ class ModelView:
 
     @property
     def evidence(self) -> list[Run]:
-        """The newest run of every gate and label, strongest label first, then gates by name."""
+        """The newest run of every gate and label, and each that shows a feature; strongest label first, then
+        gates by name."""
         newest = {(run.gate, run.label): run for run in self.facts.runs}
+        chosen = {run.id: run for run in newest.values()}
+        chosen |= {row.run.id: row.run for row in self.facts.features if row.run}
         order = {label: number for number, label in enumerate(LABELS)}
-        return sorted(newest.values(), key=lambda run: (order.get(run.label, len(LABELS)), run.gate))
+        return sorted(
+            chosen.values(), key=lambda run: (order.get(run.label, len(LABELS)), run.gate, run.record.started)
+        )
 
     @property
     def failures(self) -> list[Run]:
