@@ -287,6 +287,9 @@ def test_a_feature_that_works_alone_is_told_with_what_it_does_not_work_with(
     assert f"- **LoRA** ({DRY_RUN}, {told}): no places" in page
     assert "served on a CPU only, and in an emulated dry-run" in page
     assert "No failure with a known cause was met" not in page
+    text = report(workspace)
+    assert f" | {DRY_RUN} | no places | {told} |" in text
+    assert text.count(f"| features | {DRY_RUN} |") == 2
 
 
 def test_the_config_is_in_the_list_of_those_that_are_run(tree: Path, workspace: Path, call) -> None:

@@ -122,7 +122,10 @@ def scaffold(
         )
     values = _values(found, like, form, out, registry)
     texts = {out / path: _render(template, values) for path, template in wanted.items()}
-    own = {"tensors": _tensors(found, like), "plugin": os.path.relpath(out.absolute(), test.parent.absolute())}
+    own = {
+        "tensors": _tensors(found, like),
+        "plugin": os.path.relpath(out.absolute(), test.parent.absolute()),
+    }
     texts[test] = _render("test.py", values | own)
     inside = project_of(out.absolute())
     if form == "tree":
@@ -149,7 +152,7 @@ def scaffolded(found: Analysis, form: Form, like: Likeness, out: Path | None = N
 
 
 def unit_test(found: Analysis, form: Form, out: Path, delivery: Path | None = None) -> Path:
-    """Where the unit test of a scaffold goes: among those of the project that gets it, else beside a plugin."""
+    """Where the unit test of a scaffold goes: among those of its project, else beside a plugin."""
     is_plugin = form == "plugin"
     name = f"test_{package_name(found) if is_plugin else module_name(found)}.py"
     project = delivery if is_plugin and delivery else out

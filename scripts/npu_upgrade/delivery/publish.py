@@ -39,9 +39,9 @@ def _push_arguments(place: Place) -> list[str]:
 def request(place: Place, message: str, tags: Sequence[str], tested: str, facing: str) -> str:
     """Push the branch, and the address of its pull request, opened when there is none.
 
-    Its title is the commit's, with the first of ``tags`` where the project wants one. The description stands under the headings of the project's own template, where it has one; ``tested``
-    answers those about tests, ``facing`` those about what users see. Raises :class:`Blocked` when git or gh
-    cannot.
+    Its title is the commit's, with the first of ``tags`` where the project wants one. The description stands
+    under the headings of the project's own template, where it has one; ``tested`` answers those about tests,
+    ``facing`` those about what users see. Raises :class:`Blocked` when git or gh cannot.
     """
     root, arguments = place.checkout.root, _push_arguments(place)
     if not arguments:

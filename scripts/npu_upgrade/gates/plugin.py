@@ -72,7 +72,7 @@ class Unfit(BadInput):
 @dataclass(frozen=True)
 class Plugin:
     """``root``: the folder with its pyproject.toml; ``package``: what is imported; ``architecture``: what it
-    registers; ``home``: where the environments for it are kept; ``test``: its unit test, which is run there."""
+    registers; ``home``: where the environments for it are kept; ``test``: its unit test, run in them."""
 
     root: Path
     package: str
@@ -188,13 +188,17 @@ def _check(python: Path, plugin: Plugin, variables: Mapping[str, str]) -> None:
     done = subprocess.run(command, env=dict(variables), capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
         why = done.stderr.strip().splitlines()[-1]
-        tested = why.startswith(_CASES, why.find(" ") + 1)
+        code = plugin.root / plugin.package
+        if why.startswith(_CASES, why.find(" ") + 1):
+            raise Unfit(
+                f"the plugin {plugin.root} fails its unit test: {why}",
+                expected=f"all cases of {plugin.test} to pass",
+                try_=f"correct {code}, or the test, then the same command",
+            )
         raise Unfit(
-            f"the plugin {plugin.root} {f'fails its unit test: {why}' if tested else f'does not take part: {why}'}",
-            expected=f"all cases of {plugin.test} to pass"
-            if tested
-            else f"an entry point in {_GROUP} whose function registers {plugin.architecture}",
-            try_=f"correct {plugin.root / plugin.package}{', or the test' if tested else ''}, then the same command",
+            f"the plugin {plugin.root} does not take part: {why}",
+            expected=f"an entry point in {_GROUP} whose function registers {plugin.architecture}",
+            try_=f"correct {code}, then the same command",
         )
     if (count := done.stdout.strip().rpartition("\n")[2]).isdigit():
         say(f"{plugin.package}: {count} cases of its unit test pass: {python} -B {plugin.test}")

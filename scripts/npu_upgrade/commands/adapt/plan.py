@@ -179,9 +179,7 @@ class _Earlier(msgspec.Struct):
     likeness: Likeness | None = None
 
 
-def _plugin(
-    args: argparse.Namespace, found: Analysis, earlier: _Earlier, delivery: Path
-) -> dict[str, Tree]:
+def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier, delivery: Path) -> dict[str, Tree]:
     """The plugin that is written now, or that an earlier plan wrote and that is still there."""
     if args.form != "plugin":
         return {}

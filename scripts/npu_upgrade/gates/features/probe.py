@@ -158,7 +158,8 @@ def _lora(ascend: Package | None, vllm: Package, place: Place, modules: Place) -
     answer = Proof(ANSWER, "lora", "a request to the adapter's name is answered in its own way", modules)
     ways = (Way(ARGUMENT, "--enable-lora", place),)
     # experts get adapters by the places of tokens, which the dispatch of the two others does not give
-    refused = [at for _, at in strings(ascend, _NO_PLACES, rf"(?is).*{_NO_PLACES} (?:either )?expanded_row_idx.*", "ops/")] if ascend else []
+    text = rf"(?is).*{_NO_PLACES} (?:either )?expanded_row_idx.*"
+    refused = [at for _, at in strings(ascend, _NO_PLACES, text, "ops/")] if ascend else []
     apart = ("expert_parallel", "flashcomm1") if refused else ()
     places = (*refused, *wrappers, place)[:1]
     return Capability("lora", True, ways, ((answer,),), apart=apart, places=places)
