@@ -282,6 +282,51 @@ def test_programs_without_work_leave_memory_as_it_was(rows):
     assert (result.cpu()[rows:] == -1).all()
 
 
+@triton.jit
+def squared_rows(values, result, rows, COLUMNS: tl.constexpr):
+    """A tile of two rows of each program; what it stores is decided by the number of rows alone."""
+    row = tl.program_id(0) * 2 + tl.arange(0, 2)[:, None]
+    at = row * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    inside = (row < tl.minimum(rows, 100)) & (tl.arange(0, COLUMNS)[None, :] < COLUMNS)
+    for step in tl.range(tl.cdiv(rows, rows)):
+        read = tl.load(values + at, mask=inside, other=0.0)
+        tl.store(result + at + step, read * read, mask=inside)
+
+
+@triton.jit
+def positive(values, result):
+    """What it stores is decided by what it reads."""
+    row = tl.program_id(0)
+    read = tl.load(values + row)
+    tl.store(result + row, read, mask=read > 0.0)
+
+
+def busy(kernel):
+    return [len(places) for call, places in together.BUSY.items() if call[0] is kernel.rewrite()]
+
+
+def test_idle_programs_are_left_out_once_they_are_known():
+    for rows in (3, 12, 3):
+        values, result = random(12, 4, seed=rows).npu(), torch.full((12, 4), -1.0).npu()
+        for _ in range(2):
+            squared_rows[(6,)](values, result, rows, COLUMNS=4)
+            close(result.cpu()[:rows], values.cpu()[:rows] ** 2)
+            assert (result.cpu()[rows:] == -1).all()
+            values += 1.0
+    assert busy(squared_rows) == [2, 6]
+
+
+@pytest.mark.parametrize("kernel", [positive, stored_before])
+def test_programs_whose_work_is_decided_by_what_they_read_are_never_left_out(kernel):
+    values, result = torch.tensor([1.0, -1.0, -1.0]).npu(), torch.zeros(3).npu()
+    kernel[(3,)](values, result)
+    assert (result.cpu() > 0).tolist() == [True, False, False]
+    values.copy_(torch.tensor([-3.0, 2.0, 2.0]))
+    kernel[(3,)](values, result)
+    assert (result.cpu() > 0).tolist() == [True, True, True]
+    assert busy(kernel) == []
+
+
 def test_what_cannot_be_done_together_is_done_one_by_one():
     total, order = torch.zeros(1, dtype=torch.int32).npu(), torch.zeros(20, dtype=torch.int32).npu()
     counted[(20,)](total, order)

@@ -6,6 +6,10 @@ Python runs once for many programs. Programs may take different ways: by a condi
 through a loop, or by a number that Python needs. Then those of each way run together, from the start, after
 what was stored is put back. What cannot be done for several at once (atomics, prints, block pointers, a scan
 or reduction by a function of the kernel's own) is done program by program, as is whatever fails.
+
+A small batch leaves most programs of a grid idle: their masks let them store nothing. Where no mask of a
+store and no way that a program took came from what was read, the same programs are idle whenever the kernel
+is called with the same numbers, and are left out from the second call on.
 """
 
 from __future__ import annotations
@@ -46,10 +50,15 @@ _SCANS = {"_sum_combine": (np.cumsum,), "_prod_combine": (np.cumprod,)}
 
 
 _EVERYWHERE = interpreter.TensorHandle(np.ones(1, bool), tl.int1)
+_MADE = ("create_make_range", "create_get_num_programs", "create_get_program_id", "get_")  # by nothing read
+_FIXED = "_of_no_memory"
+_FIXED_IF = ("create_splat", "create_unsplat", "create_expand_dims", "create_broadcast", "create_reshape")
 
 
 ALONE: set = set()
 """Kernels whose programs cannot run together."""
+BUSY: dict[tuple, np.ndarray] = {}
+"""Kernel, grid and numbers that it is called with -> the programs that may store anything."""
 
 
 class Lanes(interpreter.TensorHandle):
@@ -75,7 +84,14 @@ class _Batch:
 
     def __init__(self, places) -> None:
         self.places = places  # (programs, 3)
+        self.busy = np.zeros(len(places), bool)  # that store
+        self.fixed = True  # no mask of a store and no way came from what was read
         self._stored: list[tuple] = []
+
+    def note(self, mask) -> None:
+        """Which programs the mask of a store lets store."""
+        self.fixed &= _is_fixed(mask)
+        self.busy |= mask.data.reshape(len(mask.data), -1).any(1) if isinstance(mask, Lanes) else mask.data.any()
 
     def store(self, pointers, value, mask) -> None:
         kept = interpreter._interpreter.load(pointers, mask, np.zeros_like(value), value.dtype)
@@ -99,6 +115,13 @@ def install() -> None:
     for name, real in inspect.getmembers(builder, inspect.isfunction):
         if name.startswith("create_") and name not in known and not _delegates(real):
             setattr(builder, name, _alone(real))
+    for name, real in inspect.getmembers(builder, inspect.isfunction):
+        if name.startswith(_MADE) and not name.endswith("_ty"):
+            setattr(builder, name, _fixed(real))
+        elif name in (*_ELEMENTWISE, *_FIXED_IF):
+            setattr(builder, name, _fixed_if_given(real))
+    _fix(_EVERYWHERE)
+    interpreter._implicit_cvt = _of_number(interpreter._implicit_cvt)
     for kind, own in ((interpreter.ReduceOps, _reduce), (interpreter.ScanOps, _scan)):
         kind.apply_impl = _either_along(kind.apply_impl, own)
     extension = sys.modules["triton.language.extra.cann.extension"]
@@ -126,24 +149,31 @@ class _Grid:
         builder = interpreter.interpreter_builder
         count = int(np.prod(builder.grid_dim))
         if count > 1 and builder.grid_idx == (0, 0, 0) and self._kernel not in ALONE:
-            places = np.array(list(np.ndindex(*builder.grid_dim)), dtype=np.int32)
-            for start in range(0, count, _AT_ONCE):
-                self._run(places[start : start + _AT_ONCE], arguments)
+            call = _call(self._kernel, builder.grid_dim, arguments)
+            places = BUSY.get(call)
+            if places is None:
+                places = np.array(list(np.ndindex(*builder.grid_dim)), dtype=np.int32)
+            parts = (places[start : start + _AT_ONCE] for start in range(0, len(places), _AT_ONCE))
+            busy = [some for part in parts for some in self._run(part, arguments)]
+            if call and call not in BUSY and all(one is not None for one in busy):
+                BUSY[call] = np.concatenate(busy)
             self._left = count - 1
             return
         self._kernel(**arguments)
 
-    def _run(self, places, arguments) -> None:
-        """Run some programs, those of one way together."""
-        todo, ways = [places], 0
+    def _run(self, places, arguments) -> list:
+        """Run some programs, those of one way together; those that may store, None for what nobody knows."""
+        todo, ways, busy = [places], 0, []
         while todo:
             some = todo.pop()
             if len(some) == 1 or self._kernel in ALONE:
                 self._one_by_one(some, arguments)
+                busy.append(some)
                 continue
             batch = _Batch.now = _Batch(some)
             try:
                 self._kernel(**arguments)
+                busy.append(some[batch.busy] if batch.fixed else None)
             except _Apart as apart:
                 batch.put_back()
                 found = [some[apart.ways == way] for way in np.unique(apart.ways)]
@@ -157,6 +187,7 @@ class _Grid:
                 todo.append(some)
             finally:
                 _Batch.now = None
+        return busy
 
     def _one_by_one(self, places, arguments) -> None:
         for place in places:
@@ -170,6 +201,59 @@ def _together(real):
         self.fn = _Grid(self.fn)
 
     return init
+
+
+def _call(kernel, grid, arguments):
+    """What decides which programs of a kernel are idle, but for what it reads; None where that is not told."""
+    known = []
+    for name, given in arguments.items():
+        if isinstance(given, tl.tensor):
+            is_number = not (given.type.is_block() or given.type.is_ptr())
+            known.append((name, str(given.type), given.handle.data.item() if is_number else None))
+        elif given is None or isinstance(given, bool | int | float | str | tl.constexpr | tl.dtype):
+            known.append((name, type(given).__name__, str(given)))
+        else:
+            return None
+    return (kernel, tuple(grid), *known)
+
+
+def _is_fixed(handle) -> bool:
+    """Whether a value follows from the numbers of the call alone, whatever the memory holds."""
+    return _FIXED in handle.__dict__
+
+
+def _fix(found):
+    for one in found if isinstance(found, tuple) else (found,):
+        if isinstance(one, interpreter.TensorHandle):
+            setattr(one, _FIXED, True)
+    return found
+
+
+def _fixed(real):
+    """An operation whose value nothing read can change."""
+    return functools.wraps(real)(lambda *given, **named: _fix(real(*given, **named)))
+
+
+def _fixed_if_given(real):
+    """An operation whose value nothing read can change where none of the values given comes from memory."""
+
+    @functools.wraps(real)
+    def operation(self, *given, **named):
+        found = real(self, *given, **named)
+        handles = (one for one in (*given, *named.values()) if isinstance(one, interpreter.TensorHandle))
+        return _fix(found) if all(map(_is_fixed, handles)) else found
+
+    return operation
+
+
+def _of_number(real):
+    def convert(given):
+        found = real(given)
+        if isinstance(given, int):
+            _fix(found.handle)
+        return found
+
+    return convert
 
 
 # ---- operations ----
@@ -269,6 +353,7 @@ def _load_all(pointers, *_):
 
 
 def _store(pointers, value, mask, *_):
+    _Batch.now.note(mask)
     some = _some(mask)
     _Batch.now.store(*_across(*(_only(one, some) for one in (pointers, value, mask))))
 
@@ -488,15 +573,23 @@ def _the_one(numbers):
     return numbers[0]
 
 
+def _seen(tensor) -> None:
+    """Python asks for a number, and may take another way for another one."""
+    if _Batch.now is not None:
+        _Batch.now.fixed &= _is_fixed(tensor.handle)
+
+
 def _with_lanes(real):
     def patch(tensor, scope):
         real(tensor, scope)
         number, truth, turned = tensor.__index__, tensor.__bool__, tensor.T
 
         def to_number(self):
+            _seen(self)
             return int(_the_one(_of_each(self))) if isinstance(self.handle, Lanes) else number(self)
 
         def to_truth(self):
+            _seen(self)
             if not isinstance(self.handle, Lanes) or self.type.is_block():
                 return truth(self)
             return bool(_the_one(_of_each(self).astype(bool)))
@@ -534,11 +627,17 @@ def _range(plain):
         ends = (0, first) if last is None else (first, last)
         if not _has_lanes(getattr(one, "handle", None) for one in ends):
             return plain(first, last, step, **named)
+        tensors = [one for one in ends if isinstance(one, tl.tensor)]
+        for one in tensors:
+            _seen(one)
         start, end = map(_numbers, ends)
         by = 1 if step is None else operator.index(step)
         trips = int(_the_one(np.maximum(0, -((start - end) // by))))
         kind = ends[0].dtype if isinstance(ends[0], tl.tensor) else tl.int32
-        return (_tensor(start + number * by, kind) for number in range(trips))
+        numbers = (_tensor(start + number * by, kind) for number in range(trips))
+        if all(_is_fixed(one.handle) for one in tensors):
+            return (tl.tensor(_fix(one.handle), one.type) for one in numbers)
+        return numbers
 
     return own
 

@@ -173,7 +173,8 @@ def _variables(packages: dict[str, Path], native: Path) -> dict[str, str]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "PYTHONPATH": os.pathsep.join(map(str, own)),
         "PYTHONPYCACHEPREFIX": str(cache / "pycache"),
-        "VLLM_CACHE_ROOT": str(cache / "vllm"),
+        # what it keeps of a model's class has no name of the release, and a class of another one replaces it
+        "VLLM_CACHE_ROOT": str(cache / "vllm" / packages["vllm"].name),
         "VLLM_DISABLE_COMPILE_CACHE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
