@@ -91,7 +91,9 @@ class _Batch:
     def note(self, mask) -> None:
         """Which programs the mask of a store lets store."""
         self.fixed &= _is_fixed(mask)
-        self.busy |= mask.data.reshape(len(mask.data), -1).any(1) if isinstance(mask, Lanes) else mask.data.any()
+        self.busy |= (
+            mask.data.reshape(len(mask.data), -1).any(1) if isinstance(mask, Lanes) else mask.data.any()
+        )
 
     def store(self, pointers, value, mask) -> None:
         kept = interpreter._interpreter.load(pointers, mask, np.zeros_like(value), value.dtype)
