@@ -12,7 +12,12 @@ from npu_upgrade.evidence.chain import Record, trusted
 from npu_upgrade.evidence.store import present_store
 from npu_upgrade.ground.errors import UpgradeError
 
-_GATES = {"plan": r"\bplan\b(?!['’])", "audit": r"\baudit", "emulate": r"\bemulat", "serve": r"\bserv(e|ed|ing)\b"}
+_GATES = {
+    "plan": r"\bplan\b(?!['\u2019])",
+    "audit": r"\baudit",
+    "emulate": r"\bemulat",
+    "serve": r"\bserv(e|ed|ing)\b",
+}
 _PASSED = re.compile(r"\b(PASS(ES|ED)?|pass(es|ed))\b")
 _NOT = re.compile(
     r"\b(not|no|nothing|nobody|none|never|without|neither|nor|fail\w*|FAIL|skip\w*|pending|until|cannot|INCONCLUSIVE)\b",

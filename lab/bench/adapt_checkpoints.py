@@ -42,8 +42,8 @@ class Checkpoint:
     """``base``: the family; ``names``: regular expressions -> the names of this checkpoint, in their order.
 
     ``keys``: the family's keys of the configuration -> this one's; ``config``: keys that are set. ``fused``:
-    projections that are one tensor, by its name; ``stacked``: all experts in one; ``fp8``: tensor or block;
-    ``fault``: what is broken afterwards.
+    projections that are one tensor, by its name; ``stacked``: all experts in one, ``turned``: as [in, out];
+    ``fp8``: tensor or block; ``fault``: what is broken afterwards.
     """
 
     base: str
@@ -52,6 +52,7 @@ class Checkpoint:
     config: dict[str, Any] = field(default_factory=dict)
     fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stacked: bool = False
+    turned: bool = False
     fp8: str = ""
     fault: str = ""
 
@@ -163,6 +164,13 @@ CHECKPOINTS = {
         config=_named("HeathForCausalLM", "heath"),
         stacked=True,
     ),
+    "mixture-renamed-turned": Checkpoint(
+        "mixture",
+        {r"\.mlp\.experts\.(\w+)_proj$": r".moe.experts.\1", **_GROVE},
+        config=_named("MoorForCausalLM", "moor"),
+        stacked=True,
+        turned=True,
+    ),
     "latent-renamed": Checkpoint("latent", _FATHOM, config=_named("FathomForCausalLM", "fathom")),
     "hybrid-renamed": Checkpoint("hybrid", _RILL, config=_named("RillForCausalLM", "rill")),
     "multimodal-renamed": Checkpoint(
@@ -224,6 +232,11 @@ def write(name: str, folder: Path) -> None:
     if one.fp8:
         tensors, config["quantization_config"] = _in_fp8(tensors, one.fp8)
     tensors = _stacked(_fused(tensors, one.fused)) if one.stacked else _fused(tensors, one.fused)
+    if one.turned:
+        tensors = {
+            given: value.transpose(1, 2).contiguous() if ".experts." in given else value
+            for given, value in tensors.items()
+        }
     tensors = {_renamed(given, one.names): value for given, value in tensors.items()}
     config = {one.keys.get(key, key): value for key, value in config.items()}
     _write_json(folder / "config.json", config)

@@ -24,7 +24,10 @@ CASES = {
     "multimodal-renamed": ("Blip2ForConditionalGeneration", (1,)),
     "dense-renamed-fp8-block": ("Qwen3ForCausalLM", (1, 2)),  # one head of keys, so that both ranks have it
     "mixture-renamed-fp8-tensor": ("OlmoeForCausalLM", (1, 2)),  # norms over the heads of both ranks
+    "mixture-renamed-turned": ("Qwen3MoeForCausalLM", (1,)),
 }
+# what no shape tells
+DECIDED = {"mixture-renamed-turned": ("--decide", "trunk.h.*.moe.experts.gate_up=transposed")}
 
 pytestmark = [
     pytest.mark.network,
@@ -40,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("scaffolds")
     for name, (family, _) in CASES.items():
         model = make(name, made / "models" / name)
-        given = ("--vllm", VLLM, "--ascend", ASCEND, "--scaffold", made / name)
+        given = ("--vllm", VLLM, "--ascend", ASCEND, "--scaffold", made / name, *DECIDED.get(name, ()))
         code, plan = adapt(made, "plan", model, *given)
         assert (code, plan["likeness"]["family"], plan["decisions"]) == (0, family, []), plan
     private_python(made / "venv", *(made / name for name in CASES))

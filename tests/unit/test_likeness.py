@@ -181,6 +181,28 @@ def test_experts_in_one_tensor_are_taken_apart():
     shapes |= {f"{layer}down_proj": (14, 136, 136), f"{layer}gate_up_proj": (14, 272, 136)}
     square = of(shapes, config | {"moe_intermediate_size": 136}, own="", family="Qwen3MoeForCausalLM")
     assert f"{layer}down_proj is [..., out, in], and not transposed" in square.assumed
+    assert square.orders(f"{layer}down_proj") == ["as-named", "transposed"]
+    answered = {"family": "Qwen3MoeForCausalLM", f"{layer}down_proj": "transposed"}
+    decided = of(shapes, config | {"moe_intermediate_size": 136}, own="", **answered)
+    assert decided.turned == [f"{layer}down_proj"]
+    assert f"{layer}down_proj" not in str(decided.assumed)
+
+
+def test_matrices_of_experts_that_lie_the_other_way_are_told_by_their_shapes():
+    known = families()["Qwen3MoeForCausalLM"]
+    shapes = {
+        one: shape
+        for one, shape in known.tensors.items()
+        if one not in known.optional and "experts" not in one
+    }
+    layer = "model.layers.*.mlp.experts."
+    up, down = f"{layer}gate_up_proj", f"{layer}down_proj"
+    shapes |= {up: (14, 136, 176), down: (14, 88, 136), "lm_head.weight": (520, 136)}
+    config = {key: value for key, value in known.sizes.items() if "." not in key}
+    config |= {"tie_word_embeddings": False}
+    found = of(shapes, config, own="", family="Qwen3MoeForCausalLM")
+    assert (found.open, sorted(found.turned), found.rows) == ([], [down, up], {up: [88, 88]})
+    assert found.assumed == [f"{up} holds gate_proj, then up_proj"]
 
 
 def test_a_tensor_that_no_family_has_is_open():

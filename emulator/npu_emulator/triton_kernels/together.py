@@ -206,7 +206,7 @@ def _together(real):
 
 
 def _call(kernel, grid, arguments):
-    """What decides which programs of a kernel are idle, but for what it reads; None where that is not told."""
+    """What decides which programs are idle, but for what they read; None where that is not told."""
     known = []
     for name, given in arguments.items():
         if isinstance(given, tl.tensor):

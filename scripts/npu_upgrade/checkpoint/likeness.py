@@ -104,6 +104,9 @@ class Question(msgspec.Struct, frozen=True):
 
 _STACKED = 3  # dimensions of the matrices of all experts in one tensor
 AS_NAMED = "as-named"  # the answer that what only names say is so
+TRANSPOSED = (
+    "transposed"  # the answer that its matrices lie [..., in, out], with the order of its parts behind it
+)
 
 
 def _part_name(place: str) -> str:
@@ -117,7 +120,7 @@ class Likeness(msgspec.Struct):
     none for one that is left out. ``keys``: dotted keys of the configuration -> the family's; ``values``:
     keys of the family that config.json leaves out and shapes tell. ``open``: patterns without a place;
     ``missing``: the family's that nothing fills; ``square``: stacked matrices that may lie either way;
-    ``sure``: patterns of which a person said how their parts lie.
+    ``turned``: those that lie [..., in, out]; ``sure``: patterns of which a person said how their parts lie.
     """
 
     family: str = ""
@@ -130,6 +133,7 @@ class Likeness(msgspec.Struct):
     missing: list[str] = []
     questions: list[Question] = []
     square: list[str] = []
+    turned: list[str] = []
     sure: list[str] = []
 
     @property
@@ -148,21 +152,26 @@ class Likeness(msgspec.Struct):
     def orders(self, pattern: str) -> list[str]:
         """What a person may say of a pattern of which only names tell how its parts lie."""
         parts = self._parts(pattern)
-        turned = [",".join(order) for order in itertools.permutations(parts)] if parts else []
-        return [AS_NAMED, *turned] if parts or pattern in self.square else []
+        orders = [",".join(order) for order in itertools.permutations(parts)] if parts else []
+        if pattern in self.square:
+            orders += [TRANSPOSED, *(f"{TRANSPOSED},{order}" for order in orders)]
+        return [AS_NAMED, *orders] if orders else []
 
     def heed(self, answers: Mapping[str, str]) -> None:
-        """Take over what a person said of the order of parts."""
+        """Take over what a person said of how the parts of a tensor lie."""
         for pattern, answer in answers.items():
             if answer not in self.orders(pattern):
                 continue
             self.sure.append(pattern)
+            if answer.startswith(TRANSPOSED):
+                self.turned.append(pattern)
+                answer = answer.removeprefix(TRANSPOSED).removeprefix(",") or AS_NAMED
             if answer != AS_NAMED:
                 places = {_part_name(place): place for place in self.weights[pattern]}
                 rows = dict(zip(places, self.rows[pattern], strict=True))
-                names = answer.split(",")
-                self.weights[pattern] = [places[name] for name in names]
-                self.rows[pattern] = [rows[name] for name in names]
+                named = answer.split(",")
+                self.weights[pattern] = [places[name] for name in named]
+                self.rows[pattern] = [rows[name] for name in named]
 
     @property
     def complete(self) -> bool:
@@ -260,7 +269,7 @@ def _as_family(
     found = Likeness(name, family.model_type)
     found.weights = {one: [match.pairs[one]] for one in shapes if one in match.pairs}
     found.weights |= {one: [] for one in match.left_out}
-    found.rows = match.split(found.weights)
+    found.rows, found.turned = match.split(found.weights)
     found.square = sorted(
         pattern
         for pattern, shape in shapes.items()
@@ -368,23 +377,29 @@ class _Match:
                 found.setdefault(number, set()).add(values[key])
         return {number: min(told) for number, told in found.items() if len(told) == 1}
 
-    def split(self, weights: dict[str, list[str]]) -> dict[str, list[int]]:
+    def split(self, weights: dict[str, list[str]]) -> tuple[dict[str, list[int]], list[str]]:
         """Give a tensor that holds several of the family's, in rows or of all experts, all of them.
 
-        Returns how many rows each of them has.
+        Returns how many rows each of them has, and which lie in columns.
         """
         rows: dict[str, list[int]] = {}
+        turned: list[str] = []
         taken = {target for targets in weights.values() for target in targets}
         free = [one for one in self.family.tensors if one not in taken]
         for one in (one for one in self.shapes if one not in weights):
-            wanted = _fused(one) or ((_leaf(one),) if len(self.shapes[one]) == 3 else ())
-            group = [next((a for a in free if self._part(one, a, part)), "") for part in wanted]
-            sizes = [self._rows(a) for a in group if a]
-            if group and all(group) and sum(sizes) == self.shapes[one][-2]:
-                weights[one] = group
-                rows |= {one: sizes} if len(group) > 1 else {}
-                free = [a for a in free if a not in group]
-        return rows
+            shape = self.shapes[one]
+            stacked = len(shape) == _STACKED
+            wanted = _fused(one) or ((_leaf(one),) if stacked else ())
+            for ours in (shape, (shape[0], shape[2], shape[1])) if stacked else (shape,):
+                group = [next((a for a in free if self._part(one, a, part, ours)), "") for part in wanted]
+                sizes = [self._rows(a) for a in group if a]
+                if group and all(group) and sum(sizes) == ours[-2]:
+                    weights[one] = group
+                    rows |= {one: sizes} if len(group) > 1 else {}
+                    turned += [one] if ours != shape else []
+                    free = [a for a in free if a not in group]
+                    break
+        return rows, turned
 
     def _rows(self, other: str) -> int:
         """How many rows the family's tensor has in this checkpoint, 0 when that is not known."""
@@ -405,9 +420,10 @@ class _Match:
         pairs = ((a, b) for a in sizes for b in sizes if a < b and sizes[a] * sizes[b] == number)
         return next((given[a] * given[b] for a, b in pairs if given.get(a) and given.get(b)), 0)
 
-    def _part(self, one: str, other: str, part: str) -> bool:
-        """Whether ``other`` may be a part of ``one``, of each expert where ``one`` holds all of them."""
-        ours, theirs = self.shapes[one], self.family.tensors[other]
+    def _part(self, one: str, other: str, part: str, ours: tuple[int, ...]) -> bool:
+        """Whether ``other`` may be a part of ``one``, whose shape is ``ours``, of each expert where ``one``
+        holds all of them."""
+        theirs = self.family.tensors[other]
         stacked = len(ours) - len(theirs)
         experts = not stacked or (".experts." in other and len(theirs) == 2)
         same = (

@@ -180,7 +180,9 @@ def _tensors(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
             for target, more in zip(targets, stacked, strict=True)
         ]
         shape = ([2] if any(stacked) else []) + [sum(like.rows.get(pattern, [2])), 2]
-        result.append({"name": names[-1], "shape": shape, "parts": parts})
+        turned = pattern in like.turned
+        shape = [*shape[:-2], *reversed(shape[-2:])] if turned else shape
+        result.append({"name": names[-1], "shape": shape, "parts": parts, "turned": turned})
     return result
 
 
@@ -290,6 +292,7 @@ def _values(found: Analysis, like: Likeness, form: Form, out: Path, registry: Re
             target.count("*") > one.count("*") for one, targets in like.weights.items() for target in targets
         ),
         "splits": [(one, like.rows[one]) for one in like.weights if one in like.rows],
+        "turned": like.turned,
     }
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
-from npu_upgrade.checkpoint.likeness import AS_NAMED, Likeness, families, flat
+from npu_upgrade.checkpoint.likeness import AS_NAMED, TRANSPOSED, Likeness, families, flat
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.reading import unsure
 from npu_upgrade.checkpoint.registry import read_registry
@@ -231,9 +231,9 @@ def _check_plugin(
     before, plugin = earlier.likeness, trees.get("plugin")
     if plugin is None or args.scaffold or before is None or not before.complete or not args.decide:
         return
-    if (before.weights, before.rows) != (like.weights, like.rows):
+    if (before.weights, before.rows, before.turned) != (like.weights, like.rows, like.turned):
         raise BadInput(
-            f"the plugin in {plugin.root} has the weights in the order of the plan before",
+            f"the plugin in {plugin.root} has the weights as the plan before has them",
             expected="a plugin that is written with the answer",
             try_=f"rm -r {plugin.root}, then the same with --scaffold {plugin.root}",
         )
@@ -262,7 +262,9 @@ def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str], form: st
         summary += f"; {said} {plan.likeness.family} does"
     if assumed := plan.likeness.assumed:
         summary += f"; no shape shows that {' and that '.join(assumed)}: ask who knows the model (--decide"
-        summary += f" PATTERN={AS_NAMED}, or the parts in another order, as in b,a); nothing waits for it,"
+        summary += f" PATTERN={AS_NAMED}, or the parts in another order, as in b,a"
+        summary += f", or {TRANSPOSED}, or {TRANSPOSED},b,a" if plan.likeness.square else ""
+        summary += "); nothing waits for it,"
         summary += " and the commit names the gap 'right'"
     repo = Path(plan.trees["delivery"].root)
     if form == "plugin" and plan.likeness.complete and not (plan.scaffold or "plugin" in plan.trees):

@@ -130,7 +130,10 @@ def translated(torch, folder, family):
         if scales[name]:
             with opened(where[scales[name]], "pt") as stream:
                 tensor = scaled(torch, tensor, stream.get_tensor(scales[name]), family["block"])
-        rows = family["rows"].get(re.sub(NUMBER, "*", name))
+        pattern = re.sub(NUMBER, "*", name)
+        if pattern in family.get("turned", ()):
+            tensor = tensor.transpose(-1, -2).contiguous()
+        rows = family["rows"].get(pattern)
         parts = tensor.split(rows, dim=max(0, tensor.dim() - 2)) if rows else (tensor,)
         for target, piece in zip(targets, parts, strict=True):
             if target.count("*") > len(numbers):
