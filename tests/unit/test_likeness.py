@@ -149,7 +149,8 @@ def test_families_other_than_dense(family, changes):
     assert not found.open, found.open
 
 
-def test_experts_in_one_tensor_are_taken_apart():
+def mixture(gate_up, down):
+    """Shapes and configuration of a mixture with all experts of a layer in two tensors."""
     known = families()["Qwen3MoeForCausalLM"]
     shapes = {
         one: shape
@@ -157,14 +158,15 @@ def test_experts_in_one_tensor_are_taken_apart():
         if one not in known.optional and "experts" not in one
     }
     layer = "model.layers.*.mlp.experts."
-    shapes |= {
-        f"{layer}gate_up_proj": (14, 176, 136),
-        f"{layer}down_proj": (14, 136, 88),
-        "lm_head.weight": (520, 136),
-    }
+    shapes |= {f"{layer}gate_up_proj": gate_up, f"{layer}down_proj": down, "lm_head.weight": (520, 136)}
     config = {key: value for key, value in known.sizes.items() if "." not in key} | {
         "tie_word_embeddings": False
     }
+    return layer, shapes, config
+
+
+def test_experts_in_one_tensor_are_taken_apart():
+    layer, shapes, config = mixture((14, 176, 136), (14, 136, 88))
     found = of(shapes, config, own="", family="Qwen3MoeForCausalLM")
     assert not found.open, found
     assert found.weights[f"{layer}down_proj"] == [f"{layer}*.down_proj.weight"]
@@ -189,17 +191,8 @@ def test_experts_in_one_tensor_are_taken_apart():
 
 
 def test_matrices_of_experts_that_lie_the_other_way_are_told_by_their_shapes():
-    known = families()["Qwen3MoeForCausalLM"]
-    shapes = {
-        one: shape
-        for one, shape in known.tensors.items()
-        if one not in known.optional and "experts" not in one
-    }
-    layer = "model.layers.*.mlp.experts."
+    layer, shapes, config = mixture((14, 136, 176), (14, 88, 136))
     up, down = f"{layer}gate_up_proj", f"{layer}down_proj"
-    shapes |= {up: (14, 136, 176), down: (14, 88, 136), "lm_head.weight": (520, 136)}
-    config = {key: value for key, value in known.sizes.items() if "." not in key}
-    config |= {"tie_word_embeddings": False}
     found = of(shapes, config, own="", family="Qwen3MoeForCausalLM")
     assert (found.open, sorted(found.turned), found.rows) == ([], [down, up], {up: [88, 88]})
     assert found.assumed == [f"{up} holds gate_proj, then up_proj"]

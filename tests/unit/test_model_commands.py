@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -225,7 +226,8 @@ def test_the_unit_test_of_a_plugin_is_among_those_of_the_project_and_in_the_plan
     (repo / "tests/ut").mkdir(parents=True)
     subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
     folder = kit.checkpoint(tmp_path / "m", NEW, SHAPES)
-    code, value = adapt("plan", folder, "--scaffold", repo / "m", "--delivery", repo)
+    # a relative folder, too, since gates and deliver may be called from another one
+    code, value = adapt("plan", folder, "--scaffold", repo / "m", "--delivery", os.path.relpath(repo))
     assert code == 0, value
     test = repo / "tests/ut/models/test_novel_lm_plugin.py"
     assert str(test) in value["scaffold"]

@@ -636,10 +636,15 @@ def _range(plain):
         by = 1 if step is None else operator.index(step)
         trips = int(_the_one(np.maximum(0, -((start - end) // by))))
         kind = ends[0].dtype if isinstance(ends[0], tl.tensor) else tl.int32
-        numbers = (_tensor(start + number * by, kind) for number in range(trips))
-        if all(_is_fixed(one.handle) for one in tensors):
-            return (tl.tensor(_fix(one.handle), one.type) for one in numbers)
-        return numbers
+        fixed = all(_is_fixed(one.handle) for one in tensors)
+
+        def at(number):
+            found = _tensor(start + number * by, kind)
+            if fixed:
+                _fix(found.handle)
+            return found
+
+        return map(at, range(trips))
 
     return own
 

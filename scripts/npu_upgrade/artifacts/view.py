@@ -120,8 +120,9 @@ class ModelView:
 
     @property
     def skill(self) -> str:
-        """Where the skill that made this can be read; empty where its checkout tells no address."""
-        return skill_address()
+        """The skill that made this, with the address where it can be read if its checkout tells one."""
+        address = skill_address()
+        return f"[vllm-npu-upgrade]({address})" if address else "`vllm-npu-upgrade`"
 
     @property
     def standing_sentence(self) -> str:

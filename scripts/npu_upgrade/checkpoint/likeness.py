@@ -20,7 +20,7 @@ import msgspec
 
 from npu_upgrade.checkpoint.config import Config, load
 from npu_upgrade.checkpoint.name_map import is_dropped
-from npu_upgrade.checkpoint.parts import pattern_of
+from npu_upgrade.checkpoint.parts import numbers_of, pattern_of, with_numbers
 from npu_upgrade.sources.tree import SourceTree
 
 FAMILIES = Path(__file__).with_name("families.json")
@@ -104,9 +104,7 @@ class Question(msgspec.Struct, frozen=True):
 
 _STACKED = 3  # dimensions of the matrices of all experts in one tensor
 AS_NAMED = "as-named"  # the answer that what only names say is so
-TRANSPOSED = (
-    "transposed"  # the answer that its matrices lie [..., in, out], with the order of its parts behind it
-)
+TRANSPOSED = "transposed"  # that its matrices lie [..., in, out]; an order of its parts may follow
 
 
 def _part_name(place: str) -> str:
@@ -169,9 +167,9 @@ class Likeness(msgspec.Struct):
             if answer != AS_NAMED:
                 places = {_part_name(place): place for place in self.weights[pattern]}
                 rows = dict(zip(places, self.rows[pattern], strict=True))
-                named = answer.split(",")
-                self.weights[pattern] = [places[name] for name in named]
-                self.rows[pattern] = [rows[name] for name in named]
+                names = answer.split(",")
+                self.weights[pattern] = [places[name] for name in names]
+                self.rows[pattern] = [rows[name] for name in names]
 
     @property
     def complete(self) -> bool:
@@ -184,9 +182,7 @@ class Likeness(msgspec.Struct):
         rows = self.rows.get(pattern) or [shape[0]]
         found = []
         for place, count in zip(self.weights.get(pattern, ()), rows, strict=False):
-            for number in filter(str.isdigit, name.split(".")):
-                place = place.replace("*", number, 1)
-            found.append((place, (count, *shape[1:])))
+            found.append((with_numbers(place, numbers_of(name)), (count, *shape[1:])))
         return found
 
     def in_its_words(self, config: Config) -> Config:

@@ -84,6 +84,18 @@ def pattern_of(name: str) -> str:
     return _NUMBER.sub("*", name)
 
 
+def numbers_of(name: str) -> list[str]:
+    """What the stars of a tensor's pattern stand for."""
+    return _NUMBER.findall(name)
+
+
+def with_numbers(pattern: str, numbers: Iterable[str]) -> str:
+    """A pattern with ``numbers`` in place of its stars, as many as it has."""
+    for number in numbers:
+        pattern = pattern.replace("*", number, 1)
+    return pattern
+
+
 def mtp(config: Config, patterns: Patterns) -> Mtp:
     """What configuration and weights say of multi-token prediction."""
     places = (config.text, config)

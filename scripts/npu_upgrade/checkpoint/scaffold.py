@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from npu_upgrade.checkpoint.analysis import Analysis
 from npu_upgrade.checkpoint.config import facts
 from npu_upgrade.checkpoint.likeness import Likeness, families, likest
-from npu_upgrade.checkpoint.parts import by_pattern
+from npu_upgrade.checkpoint.parts import by_pattern, numbers_of, with_numbers
 from npu_upgrade.checkpoint.registry import Registry, read_registry
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.code.formatting import formatted, project_of
@@ -113,8 +113,7 @@ def scaffold(
     """
     wanted = scaffolded(found, form, like, out)
     test = unit_test(found, form, out, delivery)
-    places = [*(out / path for path in wanted), test]
-    if there := next((path for path in places if path.exists()), None):
+    if there := next((path for path in (*map(out.joinpath, wanted), test) if path.exists()), None):
         raise BadInput(
             f"{there} is there already",
             expected="a folder without these files",
@@ -122,11 +121,8 @@ def scaffold(
         )
     values = _values(found, like, form, out, registry)
     texts = {out / path: _render(template, values) for path, template in wanted.items()}
-    own = {
-        "tensors": _tensors(found, like),
-        "plugin": os.path.relpath(out.absolute(), test.parent.absolute()),
-    }
-    texts[test] = _render("test.py", values | own)
+    plugin = os.path.relpath(out.resolve(), test.parent)
+    texts[test] = _render("test.py", values | {"tensors": _tensors(found, like), "plugin": plugin})
     inside = project_of(out.absolute())
     if form == "tree":
         texts |= _registered(found, out)
@@ -137,8 +133,8 @@ def scaffold(
     write_together(texts)
     inside = project_of(out.absolute())
     if style := inside or delivery:  # in their places: which imports are the project's own is seen there
-        there = {path for path in code if inside or not path.is_relative_to(out)}
-        places = {path: str(path.absolute() if path in there else path.relative_to(out)) for path in code}
+        moves = {path for path in code if not inside and path.is_relative_to(out)}  # to that project, later
+        places = {path: str(path.relative_to(out) if path in moves else path.absolute()) for path in code}
         write_together({path: formatted(style, places[path], before[path], texts[path]) for path in code})
     return sorted(texts)
 
@@ -152,11 +148,12 @@ def scaffolded(found: Analysis, form: Form, like: Likeness, out: Path | None = N
 
 
 def unit_test(found: Analysis, form: Form, out: Path, delivery: Path | None = None) -> Path:
-    """Where the unit test of a scaffold goes: among those of its project, else beside a plugin."""
+    """Where the unit test of a scaffold goes: among those of its project, else beside a plugin; absolute."""
     is_plugin = form == "plugin"
     name = f"test_{package_name(found) if is_plugin else module_name(found)}.py"
-    project = delivery if is_plugin and delivery else out
-    if out.absolute().is_relative_to(project.absolute()) and (project / "tests" / "ut").is_dir():
+    project = (delivery if is_plugin and delivery else out).resolve()
+    out = out.resolve()
+    if out.is_relative_to(project) and (project / "tests" / "ut").is_dir():
         return project / "tests" / "ut" / "models" / name
     return out / "tests" / name if is_plugin else out / "tests" / "models" / name
 
@@ -171,12 +168,10 @@ def _tensors(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
         targets = like.weights.get(pattern)
         if not targets or _SCALE.search(pattern) or pattern in {one.id for one in like.questions}:
             continue
-        numbers = re.findall(_NUMBER, names[-1])
+        numbers = numbers_of(names[-1])
         stacked = [target.count("*") > len(numbers) for target in targets]
         parts = [
-            [_numbered(target, [*numbers, str(expert)]) for expert in range(2)]
-            if more
-            else [_numbered(target, numbers)]
+            [with_numbers(target, [*numbers, *expert]) for expert in (["0", "1"] if more else [""])]
             for target, more in zip(targets, stacked, strict=True)
         ]
         shape = ([2] if any(stacked) else []) + [sum(like.rows.get(pattern, [2])), 2]
@@ -184,16 +179,6 @@ def _tensors(found: Analysis, like: Likeness) -> list[dict[str, Any]]:
         shape = [*shape[:-2], *reversed(shape[-2:])] if turned else shape
         result.append({"name": names[-1], "shape": shape, "parts": parts, "turned": turned})
     return result
-
-
-_NUMBER = r"(?<=\.)\d+(?=\.|$)"  # as the scaffold reads it
-
-
-def _numbered(pattern: str, numbers: list[str]) -> str:
-    """The pattern with ``numbers`` in place of its stars."""
-    for number in numbers[: pattern.count("*")]:
-        pattern = pattern.replace("*", number, 1)
-    return pattern
 
 
 _ASCEND = "vllm_ascend/models/__init__.py"  # where vllm-ascend registers its models

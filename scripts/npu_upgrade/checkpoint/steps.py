@@ -153,14 +153,11 @@ def _written(found: Analysis, like: Likeness, form: Form, roots: dict[str, Path]
         files.append(StepFile("vllm", "vllm/model_executor/models/registry.py", entry))
     if root == "ascend":
         files.append(StepFile("ascend", "vllm_ascend/models/__init__.py", "register it"))
-    if form == "tree":
-        test = unit_test(found, form, roots[root]).relative_to(roots[root])
-    else:
-        place = roots.get("plugin", roots["delivery"] / found.file.name.lower())
-        test = unit_test(found, form, place, roots["delivery"])
-        root = "plugin" if test.is_relative_to(place) else "delivery"
-        test = test.relative_to(place if root == "plugin" else roots["delivery"])
-    return [*files, StepFile(root, test.as_posix(), "its unit test")]
+    delivery = roots["delivery"].resolve()
+    own = roots.get(root, delivery / found.file.name.lower()).resolve()  # a plugin may be still to come
+    test = unit_test(found, form, own, delivery)
+    root, home = (root, own) if test.is_relative_to(own) else ("delivery", delivery)
+    return [*files, StepFile(root, test.relative_to(home).as_posix(), "its unit test")]
 
 
 def _gates(found: Analysis, given: str) -> list[Step]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npu_upgrade.delivery.place import Place
@@ -155,7 +155,7 @@ class TitleRule:
 
     def of_request(self, title: str, tags: Sequence[str]) -> str:
         """The title of the pull request of a commit: its prefixes alone count there."""
-        alone = TitleRule(self.project, self.prefixes, self.anywhere)
+        alone = replace(self, types=())
         said = re.sub(r"^\w+(\([^)]*\))?!?: ", "", title) if alone.problem(title) else ""
         return alone.titled(f"{said[:1].upper()}{said[1:]}", tags) if said else title
 

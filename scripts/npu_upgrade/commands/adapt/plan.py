@@ -185,7 +185,7 @@ def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier, delive
         return {}
     if args.scaffold:
         root = args.scaffold.absolute()
-        test = str(unit_test(found, args.form, root, delivery))
+        test = str(unit_test(found, args.form, root, delivery.absolute()))
         return {"plugin": Tree(str(root), True, package=package_name(found), test=test)}
     known = earlier.trees.get("plugin")
     return {"plugin": known} if known and Path(known.root).is_dir() else {}

@@ -152,12 +152,11 @@ def make(
     }
     run = _Run(matrix, capabilities, ways, setting, starter)
     asked_for = [name for name in tried if needs_request(ways[name])]
-    if refused := _refused(capabilities, setting.model, asked_for):
-        if run.each_way(refused, tried, asked_for):
+    suspect = _refused(capabilities, setting.model, asked_for)
+    if not suspect:
+        if run.together("all", tried, asked_for) or not asked_for:
             return _in_order(matrix)
-    elif run.together("all", tried, asked_for) or not asked_for:
-        return _in_order(matrix)
-    suspect = _named(matrix.starts[-1], asked_for) if len(asked_for) > 1 and not refused else ""
+        suspect = _named(matrix.starts[-1], asked_for) if len(asked_for) > 1 else ""
     if suspect and run.apart(suspect, tried, asked_for):
         return _in_order(matrix)
     serves = run.together("nothing", [name for name in tried if name not in asked_for], [])
@@ -217,34 +216,23 @@ class _Run:
         return started.served
 
     def apart(self, suspect: str, tried: Sequence[str], asked_for: Sequence[str]) -> bool:
-        """All but one feature, and that one alone unless set aside; whether the others serve without it."""
-        together = self.matrix.starts[-1]
+        """All but one feature, and that one alone unless it failed beside them and is set aside; whether the
+        others serve without it."""
+        together = self.matrix.starts[-1] if self.matrix.starts else None
+        one = self.capabilities[suspect]
         others = [name for name in asked_for if name != suspect]
         if not self.together(f"without {suspect}", [name for name in tried if name != suspect], others):
             return False
         self.matrix.serves = True
-        if suspect in self.setting.aside:
+        if together and suspect in self.setting.aside:
             row = self._row(suspect, together)
             self.matrix.rows[suspect] = replace(row, why=f"{row.why}; --only {suspect} tries it alone")
             return True
         row = self._row(suspect, self._start(suspect, [suspect]))
         if row.status == VERIFIED:
-            row = _alone_only(row, others, together)
+            refused = f"the release refuses it beside {' and '.join(one.apart)} ({one.places[0]})"
+            row = _alone_only(row, _failed_beside(others, together) if together else refused)
         self.matrix.rows[suspect] = row
-        return True
-
-    def each_way(self, refused: str, tried: Sequence[str], asked_for: Sequence[str]) -> bool:
-        """All but the feature that is refused beside them, and that one alone; whether the others serve."""
-        others = [name for name in asked_for if name != refused]
-        if not self.together(f"without {refused}", [name for name in tried if name != refused], others):
-            return False
-        self.matrix.serves = True
-        row = self._row(refused, self._start(refused, [refused]))
-        if row.status == VERIFIED:
-            one = self.capabilities[refused]
-            why = f"alone only: the release refuses it beside {' and '.join(one.apart)} ({one.places[0]})"
-            row = replace(row, why=f"{row.why}; {why}" if row.why else why)
-        self.matrix.rows[refused] = row
         return True
 
     def alone(self, tried: Sequence[str], asked_for: Sequence[str]) -> None:
@@ -273,7 +261,7 @@ class _Run:
         """What works alone and not together is said in each row."""
         for name in working:
             others = [one for one in working if one != name]
-            self.matrix.rows[name] = _alone_only(self.matrix.rows[name], others, started)
+            self.matrix.rows[name] = _alone_only(self.matrix.rows[name], _failed_beside(others, started))
 
     def _start(self, name: str, features: Sequence[str]) -> Started:
         number = len(self.matrix.starts) + 1
@@ -293,10 +281,12 @@ class _Run:
         return row
 
 
-def _alone_only(row: Row, others: Sequence[str], together: Started) -> Row:
-    why = f"{row.why}; " if row.why else ""
-    why += f"alone only: not together with {', '.join(others)} ({together.shown_log})"
-    return replace(row, why=why)
+def _failed_beside(others: Sequence[str], together: Started) -> str:
+    return f"not together with {', '.join(others)} ({together.shown_log})"
+
+
+def _alone_only(row: Row, reason: str) -> Row:
+    return replace(row, why=f"{f'{row.why}; ' if row.why else ''}alone only: {reason}")
 
 
 def _in_order(matrix: Matrix) -> Matrix:
