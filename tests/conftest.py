@@ -34,6 +34,13 @@ def own_home(
     return home
 
 
+def pytest_sessionstart() -> None:
+    """Refuse two test files of one name: pytest imports by it, which only a run of all folders would show."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise pytest.UsageError(f"two test files of one name: {', '.join(twice)}; rename one of each")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep", action="store_true", help="leave out what passed before with the same files")
 
