@@ -709,7 +709,7 @@ def test_models_that_are_ready_go_into_one_commit(ask, tmp_path: Path) -> None:
     assert "not ready yet: Qwen3-32B" in data["why"]
     assert "or without: adapt.py deliver Qwen/Qwen3-8B --repo DIR --open hf-id" in data["why"]
     state(tmp_path, "artifacts.json", {"gaps": []}, "Qwen3-32B")
-    wanted = "adapt.py deliver Qwen/Qwen3-8B Qwen/Qwen3-32B --repo DIR --open "
+    wanted = "adapt.py deliver Qwen/Qwen3-32B Qwen/Qwen3-8B --repo DIR --open "
     assert ask("Qwen3-8B")[1]["next"].startswith(wanted)
     state(tmp_path, "delivered.json", {"commit": "abc"}, "Qwen3-32B")
     assert ask("Qwen3-8B")[1]["next"].startswith("adapt.py deliver Qwen/Qwen3-8B --repo")

@@ -236,6 +236,22 @@ def test_the_unit_test_of_a_plugin_is_among_those_of_the_project_and_in_the_plan
     assert {"tests/ut/models/test_novel_lm_plugin.py", "m"} <= set(planned_files(Path(value["state"]), repo))
 
 
+def test_a_scaffold_names_the_licence_as_the_unit_tests_beside_its_own_do(adapt, tmp_path):
+    repo = artifacts_kit.mkdocs_tree(tmp_path / "ascend")
+    beside, line = repo / "tests/ut/models", "# SPDX-License-Identifier: Example-1.0"
+    beside.mkdir(parents=True)
+    for name, text in {"a": f"{line}\n", "b": f"#!/usr/bin/env python\n{line}\n", "c": "\n"}.items():
+        (beside / f"test_{name}.py").write_text(text)
+    subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
+    folder = kit.checkpoint(tmp_path / "m", NEW, SHAPES)
+    code, value = adapt("plan", folder, "--scaffold", repo / "m", "--delivery", repo)
+    assert code == 0, value
+    heads = {Path(path).name: Path(path).read_text().partition("\n")[0] for path in value["scaffold"]}
+    assert heads.pop("pyproject.toml") == "[build-system]"
+    assert len(heads) == 4
+    assert set(heads.values()) == {line}
+
+
 FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}
 
 

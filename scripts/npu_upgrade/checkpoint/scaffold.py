@@ -11,6 +11,8 @@ import json
 import keyword
 import os
 import re
+from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -123,7 +125,8 @@ def scaffold(
     texts = {out / path: _render(template, values) for path, template in wanted.items()}
     plugin = os.path.relpath(out.resolve(), test.parent)
     texts[test] = _render("test.py", values | {"tensors": _tensors(found, like), "plugin": plugin})
-    inside = project_of(out.absolute())
+    licence = _licence(test.parent)
+    texts = {path: (licence if path.suffix == ".py" else "") + text for path, text in texts.items()}
     if form == "tree":
         texts |= _registered(found, out)
     code = [path for path in texts if path.suffix == ".py"]
@@ -156,6 +159,16 @@ def unit_test(found: Analysis, form: Form, out: Path, delivery: Path | None = No
     if out.is_relative_to(project) and (project / "tests" / "ut").is_dir():
         return project / "tests" / "ut" / "models" / name
     return out / "tests" / name if is_plugin else out / "tests" / "models" / name
+
+
+def _licence(folder: Path) -> str:
+    """The line that names the licence at the head of most files of a folder, with its end; else nothing."""
+    heads = Counter()
+    for path in (files := sorted(folder.glob("*.py"))):
+        with path.open(encoding="utf-8", errors="replace") as file:
+            heads.update([line for line in islice(file, 2) if line.startswith("# SPDX-License-Identifier:")])
+    line, often = next(iter(heads.most_common(1)), ("", 0))
+    return line if 2 * often > len(files) else ""
 
 
 def _tensors(found: Analysis, like: Likeness) -> list[dict[str, Any]]:

@@ -331,6 +331,7 @@ def _delivery(one: Adaptation) -> Stage:
             together.append(adaptation(one.workspace, name))
         else:
             waiting.append(name)
+    together.sort(key=lambda each: each.folder.name)  # the same command, whichever of them is asked for it
     opened = sorted({gap for each in together for gap in each.to_name})
     command = adapt("deliver", *(each.where for each in together), "--repo", _place(one))
     command = command.adding(*(word for gap in opened for word in ("--open", gap)))

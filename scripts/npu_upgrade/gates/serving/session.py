@@ -31,7 +31,9 @@ from npu_upgrade.sources.installed import Installed, misplaced, serving
 
 _OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
 _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
-    CPU: {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; without it vLLM takes most of the machine's memory
+    # in GiB; without it vLLM takes most of the machine's memory. What vLLM compiles ahead for a CPU it cannot
+    # load again, so that each start would compile anew
+    CPU: {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_USE_AOT_COMPILE": "0"},
     NPU: {"HCCL_OP_EXPANSION_MODE": "AIV"},
 }
 
