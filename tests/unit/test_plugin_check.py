@@ -42,8 +42,8 @@ def plugin(tmp_path: Path) -> Plugin:
     return Plugin(tmp_path, "tide", "TideForCausalLM", tmp_path / "home", tmp_path / "test_tide.py")
 
 
-def check(plugin: Plugin) -> None:
-    _check(Path(sys.executable), plugin, {"PYTHONPATH": str(plugin.root)})
+def check(plugin: Plugin) -> str:
+    return _check(Path(sys.executable), plugin, {"PYTHONPATH": str(plugin.root)})
 
 
 def test_its_unit_test_is_run_and_leaves_nothing(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,9 +53,9 @@ def test_its_unit_test_is_run_and_leaves_nothing(plugin: Plugin, monkeypatch: py
     check(plugin)  # none was written
     assert said == []
     plugin.test.write_text(TEST.format(number=1))
-    check(plugin)
+    told = check(plugin)
     by_hand = f"{sys.executable} -B {plugin.test}"
-    assert said == [f"tide: all 1 cases of its unit test pass (by hand: {by_hand})"]
+    assert said == [f"tide: {told}"] == [f"tide: all 1 cases of its unit test pass (by hand: {by_hand})"]
     assert not list(plugin.root.rglob("__pycache__"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_upgrade.evidence.observed import Observed, Process, Ran
-from npu_upgrade.gates.plugin import Plugin, python_with, undecided
+from npu_upgrade.gates.plugin import Plugin, python_with, undecided, unit_test_of
 from npu_upgrade.gates.serving.observation import took_part
 from npu_upgrade.ground.errors import BadInput
 
@@ -70,6 +70,7 @@ def test_the_plugin_is_installed_into_an_environment_of_its_own(base: Path, plug
     ]
     (installed,) = python.parents[1].glob("lib/python3*/site-packages/tide/model.py")
     assert python_with(base, plugin, {}) == python  # as it is, nothing runs again
+    assert unit_test_of(python) == ""  # it has none
     (plugin.root / "tide/model.py").write_text("class Tide:\n    changed = True\n")
     python_with(base, plugin, os.environ)
     assert "changed" in installed.read_text()
@@ -102,6 +103,7 @@ def test_a_server_without_the_plugin_is_told() -> None:
         return Observed("plain", (Process(7, "worker", files={name: Ran("a") for name in files}),))
 
     assert took_part(seen("vllm/a.py", "tide/model.py"), "tide").state == "PASS"
+    assert took_part(seen("tide/model.py"), "tide", "all 5 cases pass").why.endswith("; all 5 cases pass")
     assert took_part(seen("vllm/a.py"), "tide").state == "FAIL"
     assert "VLLM_PLUGINS" in took_part(seen("vllm/a.py"), "tide").why
     assert took_part(Observed("plain"), "tide").state == "INCONCLUSIVE"

@@ -71,7 +71,12 @@ def run(args: argparse.Namespace) -> Result:
             _leave_out(named_walk(argparse.Namespace(**vars(args) | {"model": one})), args)
         from npu_upgrade.commands.adapt.together import all_models
 
-        return all_models(several, args.workspace, run=args.go)
+        together = all_models(several, args.workspace, run=args.go)
+        if args.skip:
+            for_all = {"left_out": {args.skip: several}}
+            together.data |= for_all
+            together.brief = for_all | (together.brief or {})
+        return together
     walk = named_walk(args)
     if args.skip:
         _leave_out(walk, args)

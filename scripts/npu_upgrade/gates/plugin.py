@@ -140,7 +140,7 @@ def python_with(base: Path, plugin: Plugin, variables: Mapping[str, str]) -> Pat
     wanted = {"digest": plugin.digest, "base": str(base), "architecture": plugin.architecture}
     plugin.home.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_suffix(".lock")):
-        if read_object(stamp) == wanted and python.exists():
+        if read_object(stamp).items() >= wanted.items() and python.exists():
             return python
         if left := [
             place
@@ -156,9 +156,13 @@ def python_with(base: Path, plugin: Plugin, variables: Mapping[str, str]) -> Pat
             _make(base, folder)
         say(f"installing the plugin {plugin.package} into {folder}")
         _install(python, plugin)
-        _check(python, plugin, variables)
-        write_json(stamp, wanted)
+        write_json(stamp, wanted | {"unit_test": _check(python, plugin, variables)})
     return python
+
+
+def unit_test_of(python: Path) -> str:
+    """What the unit test of a plugin said in the job's environment, with the command to run it by hand."""
+    return str(read_object(python.parents[1] / _STAMP).get("unit_test", ""))
 
 
 def _make(base: Path, folder: Path) -> None:
@@ -183,8 +187,11 @@ def _install(python: Path, plugin: Plugin) -> None:
         _run([*command, *own, str(copy)], f"installing the plugin {plugin.root}")
 
 
-def _check(python: Path, plugin: Plugin, variables: Mapping[str, str]) -> None:
-    """Load it as vLLM does, and see what it registers; no server is needed to find out that it does not."""
+def _check(python: Path, plugin: Plugin, variables: Mapping[str, str]) -> str:
+    """Load it as vLLM does, and see what it registers; no server is needed to find out that it does not.
+
+    Returns what its unit test said; empty without one.
+    """
     test = str(plugin.test) if plugin.test and plugin.test.is_file() else ""
     # -B: nothing is left beside the test
     command = [str(python), "-P", "-B", "-c", _CHECK, plugin.package, plugin.architecture, test]
@@ -203,10 +210,13 @@ def _check(python: Path, plugin: Plugin, variables: Mapping[str, str]) -> None:
             expected=f"an entry point in {_GROUP} whose function registers {plugin.architecture}",
             try_=f"correct {code}, then the same command",
         )
-    if (count := done.stdout.strip().rpartition("\n")[2]).isdigit():
-        emulated = "NPU_EMULATOR_NATIVE" in variables  # which the interpreter alone does not know
-        by_hand = "" if emulated else f" (by hand: {python} -B {plugin.test})"
-        say(f"{plugin.package}: all {count} cases of its unit test pass{by_hand}")
+    if not (count := done.stdout.strip().rpartition("\n")[2]).isdigit():
+        return ""
+    emulated = "NPU_EMULATOR_NATIVE" in variables  # which the interpreter alone does not know
+    by_hand = "" if emulated else f" (by hand: {python} -B {plugin.test})"
+    told = f"all {count} cases of its unit test pass{by_hand}"
+    say(f"{plugin.package}: {told}")
+    return told
 
 
 def _run(command: list[str], doing: str, variables: Mapping[str, str] | None = None) -> str:

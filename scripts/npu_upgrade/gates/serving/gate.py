@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from npu_upgrade.evidence.observed import Observed
 from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.gates.plugin import unit_test_of
 from npu_upgrade.gates.serving import device as devices
 from npu_upgrade.gates.serving import gate_file, observation, smoke
 from npu_upgrade.gates.serving.answers import read as read_answer
@@ -177,7 +178,8 @@ def _run(observer: Observer, environment: Mapping[str, str], options: Options, s
             if any(one.name == "generation" for one in served.checks):
                 served.checks.append(observation.judge(served.observed, served.device, launch.omni))
             if launch.plugin:
-                served.checks.append(observation.took_part(served.observed, launch.plugin))
+                tested = unit_test_of(launch.python)
+                served.checks.append(observation.took_part(served.observed, launch.plugin, tested))
 
 
 @contextmanager

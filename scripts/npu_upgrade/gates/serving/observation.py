@@ -96,11 +96,14 @@ class Observer:
         return msgspec.convert(raw | known, Process)
 
 
-def took_part(observed: Observed, package: str) -> Check:
-    """Whether a process loaded the plugin of the model; what no process tells is not known."""
+def took_part(observed: Observed, package: str, unit_test: str = "") -> Check:
+    """Whether a process loaded the plugin of the model; what no process tells is not known.
+
+    ``unit_test``: what the plugin's own said when it was installed.
+    """
     files = [path for process in observed.processes for path in process.files]
     if any(path.startswith(f"{package}/") for path in files):
-        return passed("plugin", why=f"{package} was loaded")
+        return passed("plugin", why="; ".join(filter(None, (f"{package} was loaded", unit_test))))
     if not observed.processes:
         return unsure("plugin", f"no process told whether it loaded {package}")
     return failed(
