@@ -19,7 +19,7 @@ LIMIT = 100
 _ASCEND = ("BugFix", "Performance", "Test", "CI", "Feature", "Doc", "Misc", "Community", "Refactor")
 _OMNI = ("Bugfix", "CI/Build", "Doc", "Model", "Frontend", "Kernel", "Core", "Hardware", "Misc")
 WIDTH = 72
-MOST_LINES = 8
+MOST_LINES = 12
 SHOWN = 60
 _TRAILER = re.compile(r"[A-Z][a-z]*(-[A-Za-z]+)+: \S")  # Reviewed-by: and its like
 

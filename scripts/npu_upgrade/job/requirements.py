@@ -231,8 +231,8 @@ def _right(known: Known) -> Outcome:
     if state == "equal" and (planned := reference.get("planned")):
         return Gap(
             f"its answers are those of {planned} in Transformers with the weights named by this job's plan, "
-            "which named those that were served, too: a wrong decision in it is on both sides"
-            f"{assumed}{because}",
+            "which named those that were served, too: a wrong decision in it is on both sides, and only "
+            f"answers of the model's own code would show it{assumed}{because}",
             command.adding("--reference", "FILE"),
         )
     if state == "equal":
