@@ -273,6 +273,21 @@ def test_pages_are_kept_for_ten_minutes(server, monkeypatch):
     assert len(server.requests) > asked
 
 
+def test_a_release_on_a_kept_page_is_not_asked_for_again_for_a_day(server, monkeypatch):
+    server.page("vllm-ascend", html(link(WHEEL)))
+    first = index.release("vllm-ascend", "1.0")
+    asked, clock = len(server.requests), index.time.time
+    server.page("vllm-ascend", html(link(WHEEL), link(WHEEL.replace("1.0", "2.0"))))
+    monkeypatch.setattr(index.time, "time", lambda: clock() + 3600)
+    assert index.release("vllm-ascend", "1.0") == first
+    assert len(server.requests) == asked
+    assert index.release("vllm-ascend", "2.0").version == "2.0"  # one that it has not is looked for
+    asked = len(server.requests)
+    monkeypatch.setattr(index.time, "time", lambda: clock() + timedelta(days=2).total_seconds())
+    index.release("vllm-ascend", "1.0")
+    assert len(server.requests) > asked
+
+
 def test_network_down_uses_the_old_page_with_a_note(server, monkeypatch, capsys):
     server.page("vllm-ascend", html(link(WHEEL)))
     first = project_files("vllm-ascend")

@@ -49,12 +49,16 @@ def counted(heading: str, items: Sequence[str]) -> Section:
 
 
 def evidence(records: Sequence[tuple[str, Record]]) -> Section:
-    """The verdicts that a delivery rests on, each with the name of the model, where there are several."""
+    """The verdicts that a delivery rests on, each with the name of the model, where there are several, and
+    with the tree that it judged, where they judged several.
+    """
+    trees = list(dict.fromkeys(one.tree[:12] for _, one in records))
     items = [
-        f"{of and f'{of}: '}{one.label}: {one.gate} {one.verdict} (record {one.id[:12]}): {one.summary}"
+        f"{of and f'{of}: '}{one.label}: {one.gate} {one.verdict} (record {one.id[:12]}"
+        f"{f', tree {one.tree[:12]}' if len(trees) > 1 else ''}): {one.summary}"
         for of, one in records
     ]
-    return Section("Evidence for", items, f"tree {records[0][1].tree[:12]}")
+    return Section("Evidence for", items, f"tree {trees[0]}" if len(trees) == 1 else f"{len(trees)} trees")
 
 
 def compose(

@@ -153,6 +153,7 @@ def _release_file(project: str, base: str, allowed: set[str], entry: dict[str, A
 
 
 FRESH_SECONDS = 600.0
+KNOWN_SECONDS = 86400.0  # for a release that a page has: a later page would hardly say otherwise of it
 RETRY_SECONDS = 60.0  # how long a stale page is used before the network is tried again
 
 
@@ -183,11 +184,11 @@ class _Page(msgspec.Struct, frozen=True):
     files: list[ReleaseFile]
 
 
-def project_files(name: str) -> list[ReleaseFile]:
+def project_files(name: str, fresh: float | None = None) -> list[ReleaseFile]:
     """All sdists and wheels of a project on the configured indexes, in page order.
 
-    Raises :class:`BadInput` when no index knows the project, :class:`Blocked` when
-    none could be read.
+    ``fresh``: how old a kept page may be, in seconds (default: :data:`FRESH_SECONDS`). Raises
+    :class:`BadInput` when no index knows the project, :class:`Blocked` when none could be read.
     """
     project = canonicalize_name(name)
     configured = indexes()
@@ -201,7 +202,7 @@ def project_files(name: str) -> list[ReleaseFile]:
     files: dict[str, ReleaseFile] = {}
     for index in configured:
         try:
-            for file in _files_on(index, project):
+            for file in _files_on(index, project, FRESH_SECONDS if fresh is None else fresh):
                 files.setdefault(file.filename, file)
         except Blocked as failure:
             failures.append(failure)
@@ -218,10 +219,10 @@ def project_files(name: str) -> list[ReleaseFile]:
     return list(files.values())
 
 
-def releases_of(project: str) -> list[Release]:
+def releases_of(project: str, fresh: float | None = None) -> list[Release]:
     """All releases of a project, sorted by version, oldest first. Raises as :func:`project_files`."""
     by_version: dict[str, list[ReleaseFile]] = defaultdict(list)
-    for file in project_files(project):
+    for file in project_files(project, fresh):
         by_version[file.version].append(file)
     return [_release(version, by_version[version]) for version in sorted(by_version, key=Version)]
 
@@ -233,11 +234,12 @@ def versions_of(project: str) -> list[Version]:
 
 def release(project: str, version: str) -> Release:
     """One release; :class:`BadInput` names the nearest versions when it does not exist."""
-    releases = releases_of(project)
     wanted = str(Version(version))
-    for found in releases:
-        if Version(found.version) == Version(wanted):
-            return found
+    for fresh in (KNOWN_SECONDS, None):
+        releases = releases_of(project, fresh)
+        for found in releases:
+            if Version(found.version) == Version(wanted):
+                return found
     raise BadInput(
         f"{canonicalize_name(project)} has no release {wanted} on the package index",
         expected=f"an existing release, such as {', '.join(_nearest(wanted, releases))}",
@@ -264,7 +266,7 @@ def _nearest(wanted: str, releases: list[Release], count: int = 6) -> list[str]:
     return sorted(list(dict.fromkeys(near + similar))[:count], key=Version)
 
 
-def _files_on(index: Index, project: str) -> list[ReleaseFile]:
+def _files_on(index: Index, project: str, fresh: float) -> list[ReleaseFile]:
     """The files on one index: cached, fetched, or the stale cache when the network is down."""
     url = f"{index.url}/{project}/"
     if urlsplit(url).scheme == "file":
@@ -274,7 +276,7 @@ def _files_on(index: Index, project: str) -> list[ReleaseFile]:
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         state = cache.stat()
         stored = _page(cache, (state.st_ino, state.st_mtime_ns, state.st_size))
-    if stored and 0 <= time.time() - stored.checked < FRESH_SECONDS:
+    if stored and 0 <= time.time() - stored.checked < fresh:
         return stored.files
     try:
         files = _fetch(index, url, project)
