@@ -54,8 +54,8 @@ def evidence(records: Sequence[tuple[str, Record]]) -> Section:
     """
     trees = list(dict.fromkeys(one.tree[:12] for _, one in records))
     items = [
-        f"{of and f'{of}: '}{one.label}: {one.gate} {one.verdict} (record {one.id[:12]}"
-        f"{f', tree {one.tree[:12]}' if len(trees) > 1 else ''}): {one.summary}"
+        f"{of and f'{of}: '}{one.label}: {one.gate} {one.verdict} (record {one.id[:12]})"
+        f"{f' of tree {one.tree[:12]}' if len(trees) > 1 else ''}: {one.summary}"
         for of, one in records
     ]
     return Section("Evidence for", items, f"tree {trees[0]}" if len(trees) == 1 else f"{len(trees)} trees")
