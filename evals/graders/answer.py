@@ -26,7 +26,7 @@ _NOT = re.compile(
 _TIER = r"(import|eager|graph|serve|pipelines)"
 # A list of tiers is of an emulated run, though one of them has the name of a gate.
 _EMULATED = re.compile(rf"\bemulat|dry-run|\b{_TIER}(,| and|, and) {_TIER}\b", re.IGNORECASE)
-_RECORD = re.compile(r"\(record\s+([0-9a-f]{12})[),]")
+_RECORD = re.compile(r"\(record ([0-9a-f]{12})\)")
 _COUNTED = re.compile(r"\b(\d+) PASS\b")
 _ON_NPU = re.compile(
     r"(verified|validated|tested|runs|ran|passes|passed|works) on (an? |the )?(real )?(Ascend )?NPU",

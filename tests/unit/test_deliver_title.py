@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from npu_upgrade.delivery import adaptation, upgrade
-from npu_upgrade.delivery.message import _item, check_title, rule_for
+from npu_upgrade.delivery.message import _item, check_title, evidence, rule_for
 from npu_upgrade.delivery.upgrade import _came_from
 from npu_upgrade.ground.errors import BadInput
 
@@ -118,3 +118,14 @@ def test_a_long_path_stands_beside_its_dash() -> None:
     path = "a/" * 50 + "b.py"
     assert _item(path) == f"- {path}"
     assert _item(f"{'word ' * 20}end").count("\n  ") == 1
+
+
+def test_the_tree_of_each_verdict_is_named_where_they_judged_several() -> None:
+    def of(*trees: str) -> str:
+        one = {"label": "CPU real", "gate": "serve", "verdict": "PASS", "id": "f" * 64, "summary": "served"}
+        return evidence([("", SimpleNamespace(**one, tree=tree * 64)) for tree in trees]).text
+
+    assert of("a", "a").startswith(f"Evidence for tree {'a' * 12}:\n")
+    assert " of tree " not in of("a", "a")
+    assert of("a", "b").startswith("Evidence for 2 trees:\n")
+    assert f"(record {'f' * 12}) of tree {'b' * 12}: served" in " ".join(of("a", "b").split())

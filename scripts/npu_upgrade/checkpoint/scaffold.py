@@ -163,8 +163,8 @@ def unit_test(found: Analysis, form: Form, out: Path, delivery: Path | None = No
 
 def _licence(folder: Path) -> str:
     """The line that names the licence at the head of most files of a folder, with its end; else nothing."""
-    heads = Counter()
-    for path in (files := sorted(folder.glob("*.py"))):
+    files, heads = sorted(folder.glob("*.py")), Counter()
+    for path in files:
         with path.open(encoding="utf-8", errors="replace") as file:
             heads.update([line for line in islice(file, 2) if line.startswith("# SPDX-License-Identifier:")])
     line, often = next(iter(heads.most_common(1)), ("", 0))

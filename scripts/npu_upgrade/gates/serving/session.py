@@ -31,8 +31,8 @@ from npu_upgrade.sources.installed import Installed, misplaced, serving
 
 _OURS = re.compile(r"(\d{1,9})-[a-z0-9_]{8}")  # the process, and what mkdtemp adds
 _DEFAULTS: dict[str, dict[str, str]] = {  # of variables that nobody set
-    # in GiB; without it vLLM takes most of the machine's memory. What vLLM compiles ahead for a CPU it cannot
-    # load again, so that each start would compile anew
+    # in GiB; without it vLLM takes most of the machine's memory. What vLLM 0.30.0 compiles ahead for a CPU it
+    # cannot load again (its log says so at each start), and compiles anew
     CPU: {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_USE_AOT_COMPILE": "0"},
     NPU: {"HCCL_OP_EXPANSION_MODE": "AIV"},
 }
