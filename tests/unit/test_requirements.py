@@ -25,6 +25,7 @@ from msgspec import structs
 
 from npu_upgrade.artifacts.facts import Facts, gather
 from npu_upgrade.artifacts.naming import Source
+from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.checkpoint.parts import Mtp, Tower
 from npu_upgrade.checkpoint.reading import Finding
 from npu_upgrade.evidence.observed import Device
@@ -208,12 +209,9 @@ def test_a_reference_that_the_plan_made_does_not_prove_the_plan(workspace: Path)
     held = {"state": "equal", "kinds": ["text"], "planned": "LlamaForCausalLM"}
     add(workspace, reference=held | {"assumed": ["a.w is not transposed", "b holds gate, then up"]})
     assert states(workspace)["right"] == "gap"
-    assert "no shape shows that a.w is not transposed and that b holds gate, then up" in words(
-        workspace, "right"
-    )
-    assert "those of LlamaForCausalLM in Transformers with the weights named by this job's plan" in words(
-        workspace, "right"
-    )
+    told = words(workspace, "right")
+    assert "shown by no shape: a.w is not transposed; b holds gate, then up" in told
+    assert "those of LlamaForCausalLM in Transformers, its weights placed by this job's plan" in told
 
 
 def test_a_mixture_needs_what_a_dense_model_does_not(workspace: Path) -> None:
@@ -437,3 +435,11 @@ def test_a_run_without_an_observation(workspace: Path) -> None:
     assert [found[name] for name in ("npu", "pins", "overlay")] == ["gap"] * 3
     assert "does not tell which device" in words(workspace, "npu")
     assert not known(workspace).on_npu
+
+
+def test_an_accuracy_run_takes_no_examples_that_the_context_cannot_hold() -> None:
+    command = gate_command("accuracy", "/models/Tiny", max_len=512)
+    assert command.short == "adapt.py accuracy /models/Tiny --tasks gsm8k --num-fewshot 0"
+    for tokens in (0, 131072):  # of which nothing is known, and a long one
+        assert gate_command("accuracy", "/models/Tiny", max_len=tokens).short.endswith("--num-fewshot 5")
+    assert "--num-fewshot" not in gate_command("capacity", "/models/Tiny", max_len=512).short

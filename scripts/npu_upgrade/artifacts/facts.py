@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from npu_upgrade.artifacts.naming import Source, check_name, hf_id_of
-from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis
+from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis, longest_of
 from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.evidence.runs import (
     FOR_READERS,
@@ -25,7 +25,7 @@ from npu_upgrade.evidence.runs import (
 from npu_upgrade.evidence.store import Store
 from npu_upgrade.gates.features.capability import FEATURES
 from npu_upgrade.gates.features.model import MISSING, NOT_APPLICABLE, NOT_PROVEN, STATUSES, VERIFIED, Row
-from npu_upgrade.ground.command import adapt
+from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.job.adaptation import planned_code
 from npu_upgrade.job.requirements import Gap, Judged, Known, Proven, gaps, judge
@@ -212,6 +212,10 @@ class Facts:
         tree = mapping(mapping(self.plan.get("trees")).get("plugin"))
         return Path(str(tree["root"])) if tree.get("root") else None
 
+    def command(self, gate: str) -> Command:
+        """The command that runs a gate on this model."""
+        return gate_command(gate, self.model, max_len=longest_of(self.analysis))
+
     def shown_by(self, id: str) -> Run | None:
         """The run that proves a requirement."""
         outcomes = (one.outcome for one in self.judged if one.rule.id == id)
@@ -230,7 +234,7 @@ class Facts:
             found.append(Gap(what, command, id="hf-id"))
         if self.accuracy and self.num_fewshot is None:
             what = "the tasks of the accuracy run share no num_fewshot, and a config holds one"
-            found.append(Gap(what, gate_command("accuracy", self.model), id="num-fewshot"))
+            found.append(Gap(what, self.command("accuracy"), id="num-fewshot"))
         return found
 
 
@@ -262,7 +266,10 @@ def gather(
     place = str(runs[-1].result.get("model") or model)
     chosen = check_name(name or str(runs[-1].result["model_name"]))
     analysed = load_analysis(analysis)
-    known = Known(current, analysed, place, lambda gate, *more: gate_command(gate, place, *more))
+    longest = longest_of(analysed)
+    known = Known(
+        current, analysed, place, lambda gate, *more: gate_command(gate, place, *more, max_len=longest)
+    )
     newest = known.newest
     dummy = (newest.get(("serve", label)) for label in LABELS[len(REAL) :])
     facts = Facts(

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from npu_upgrade.artifacts.facts import Facts, Feature
 from npu_upgrade.artifacts.roots import Changed
 from npu_upgrade.checkpoint.analysis_file import described
-from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.checkpoint.serving import NO_ONE
 from npu_upgrade.evidence.runs import LABELS, Run, mapping
 from npu_upgrade.evidence.store import DRY_RUN
@@ -229,7 +228,7 @@ class ModelView:
     @property
     def commands(self) -> list[str]:
         gates = ("serve", "features", "capacity", "performance", "accuracy")
-        return [gate_command(gate, self.facts.model).short for gate in gates]
+        return [self.facts.command(gate).short for gate in gates]
 
     @property
     def unsupported_keys(self) -> list[str]:

@@ -124,6 +124,11 @@ def load_analysis(path: Path) -> AnalysisFile | None:
     return written(path, AnalysisFile, try_="move it away and analyse the model again")
 
 
+def longest_of(one: AnalysisFile | None) -> int:
+    """How many tokens the context holds by the configuration, 0 where nobody has analysed it."""
+    return one.properties.max_len if one else 0
+
+
 def described(one: AnalysisFile) -> dict[str, str]:
     """What the checkpoint is and who serves it, by titles; what it does not have is left out."""
     has, weights = one.properties, one.weights

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from npu_upgrade.ground.command import Command, adapt
 
-# the arguments that a gate needs, where nobody chose others
-ASKED = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", "5"), "capacity": ("--fill",)}
+_EXAMPLES = ("5", "0")  # of gsm8k before each question: as published, and where those do not fit
+_OF_EXAMPLES = 2048  # tokens that hold five of its examples, a question and the answer
 
 
-def gate_command(gate: str, model: str, *more: str) -> Command:
+def asked(gate: str, max_len: int = 0) -> tuple[str, ...]:
+    """The arguments that a gate needs, where nobody chose others, of a model whose context has ``max_len``
+    tokens (0: unknown).
+    """
+    short = 0 < max_len < _OF_EXAMPLES
+    needed = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", _EXAMPLES[short]), "capacity": ("--fill",)}
+    return needed.get(gate, ())
+
+
+def gate_command(gate: str, model: str, *more: str, max_len: int = 0) -> Command:
     """The gate on ``model``, with the arguments it cannot do without, and others."""
-    asked = ASKED.get(gate, ())
-    return adapt(gate, model, *asked, *(word for word in more if word not in asked))
+    needed = asked(gate, max_len)
+    return adapt(gate, model, *needed, *(word for word in more if word not in needed))

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis
-from npu_upgrade.checkpoint.gate_commands import ASKED
+from npu_upgrade.checkpoint.gate_commands import asked
 from npu_upgrade.checkpoint.likeness import Likeness
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS, CARDS
 from npu_upgrade.checkpoint.reading import Finding
@@ -178,9 +178,9 @@ def _gates(found: Analysis, given: str) -> list[Step]:
         step("dummy", "serve", dummy, "--load-format", "dummy", passed_on=served),
         step("real", "serve", real, "--load-format", "real", passed_on=served),
         step("features", "features", "; ".join(features)),
-        step("capacity", "capacity", capacity, "--length", str(length), *ASKED["capacity"]),
+        step("capacity", "capacity", capacity, "--length", str(length), *asked("capacity")),
         step("performance", "performance", "throughput and latency, by vllm bench serve"),
-        step("accuracy", "accuracy", accuracy, *ASKED["accuracy"]),
+        step("accuracy", "accuracy", accuracy, *asked("accuracy", found.shape.max_len)),
     ]
 
 

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> Result:
 
         together = all_models(several, args.workspace, run=args.go)
         if args.skip:
-            for_all = {"left_out": {args.skip: several}}
+            for_all = {"left_out": {args.skip: args.note}, "left_out_for": several}
             together.data |= for_all
             together.brief = for_all | (together.brief or {})
         return together

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis
-from npu_upgrade.checkpoint.gate_commands import ASKED
+from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis, longest_of
+from npu_upgrade.checkpoint.gate_commands import asked
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import MARK
 from npu_upgrade.evidence.runs import Code, Run, Runs, mapping, runs_of, standing
@@ -134,7 +134,7 @@ class Adaptation:
 
     def command(self, gate: Gate) -> Command:
         """The command of a gate, with the options that it was run with before, else those of the others."""
-        command = gate_command(gate, self.where, self._before(gate))
+        command = gate_command(gate, self.where, self._before(gate), longest_of(self.analysed))
         named = any(word.partition("=")[0] == "--work-dir" for word in command.arguments)
         return command if named or WORK_DIR.is_dir() else command.adding("--work-dir", str(self.workspace))
 
@@ -562,12 +562,14 @@ def _stop(one: Adaptation, found: list[Stage]) -> Stop | None:
     return Stop("rounds", key, why, [stage.said])
 
 
-def gate_command(gate: Gate, where: str, before: Sequence[str]) -> Command:
-    """The command of a gate, with the options that hold from the command that ran ``before``."""
+def gate_command(gate: Gate, where: str, before: Sequence[str], max_len: int = 0) -> Command:
+    """The command of a gate, with the options that hold from the command that ran ``before``, for a model
+    whose context has ``max_len`` tokens (0: unknown).
+    """
     own, passed_on = carried(before, gate.gate, where)
     more = ["--load-format", "dummy"] if gate.load == "dummy" else []
     if before[1:2] != [gate.gate]:
-        more += ASKED.get(gate.gate, ())
+        more += asked(gate.gate, max_len)
     more += ["--emulated"] if gate.emulated else []
     return replace(adapt(gate.gate, where, *more, *own), passed_on=tuple(passed_on))
 

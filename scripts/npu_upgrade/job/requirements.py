@@ -227,12 +227,12 @@ def _right(known: Known) -> Outcome:
     if state == "equal" and "image" in known.declared and "image" not in (reference.get("kinds") or ()):
         return Gap(f"the model takes image, and no picture was compared with Transformers{because}", command)
     told = [str(one) for one in reference.get("assumed") or ()]
-    assumed = f"; no shape shows that {' and that '.join(told)}" if told else ""
+    assumed = f" (taken as the names say, shown by no shape: {'; '.join(told)})" if told else ""
     if state == "equal" and (planned := reference.get("planned")):
         return Gap(
-            f"its answers are those of {planned} in Transformers with the weights named by this job's plan, "
-            "which named those that were served, too: a wrong decision in it is on both sides, and only "
-            f"answers of the model's own code would show it{assumed}{because}",
+            f"its answers are those of {planned} in Transformers, its weights placed by this job's plan; "
+            "the served model was made by the same plan, so only answers of the model's own code would show "
+            f"that a decision in it is wrong{assumed}{because}",
             command.adding("--reference", "FILE"),
         )
     if state == "equal":

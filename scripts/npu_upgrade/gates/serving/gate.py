@@ -131,7 +131,8 @@ class Served:
         bad = first_bad(self.checks)
         if bad is None:
             count = sum(one.state == "PASS" for one in self.checks)
-            weights = f"{self.launch.load_format} weights"
+            dtype = str(self.resolved.get("dtype") or "").removeprefix("torch.")
+            weights = f"{self.launch.load_format} weights{dtype and f' in {dtype}'}"
             return f"{self.launch.model_name} served with {weights}: {count} checks passed"
         root = self.root
         cause = f"; root cause {root['id']}: {root['text'].strip()[:160]}" if root else ""
