@@ -186,3 +186,20 @@ def test_of_servers_that_failed_at_one_place_the_cheapest_is_repeated_first():
         "pipelines talks",
     }
     assert needed(speech="", talks="") == {"pipelines speech", "pipelines talks"}, "no place says nothing"
+
+
+def test_after_an_edit_graphs_wait_where_they_passed_before_and_the_edit_runs_without_them():
+    def needed(since: dict[str, set[str]], failed: tuple[str, ...] = ()) -> set[str]:
+        known = (EXECUTED, CALLED, SECONDS, dict.fromkeys(failed, ""), (), ())
+        found = chosen_for(CORE, ALL, {"Runner.step", "Runner.replay"}, *known, since)
+        assert {*names(found.needed), *names(found.pending)} == set(names(ALL))
+        return set(names(found.needed))
+
+    first = needed({})
+    assert {"graph ar", "graph talk"} <= first
+    edited = {"graph ar": {"Runner.step"}, "graph talk": {"Runner.step"}}
+    assert needed(edited) == first - edited.keys()
+    assert needed(edited, failed=("graph ar",)) == first - {"graph talk"}
+    with_graphs_alone = {"graph talk": {"Runner.replay"}}
+    assert needed(edited | with_graphs_alone) == first - {"graph ar"}
+    assert needed(edited | {"serve server": set()}) == first - edited.keys()

@@ -125,6 +125,30 @@ def test_of_other_content_it_holds_when_nothing_that_ran_is_other(tmp_path, befo
     assert holds(packages(tmp_path, "omni-2", **changed)) is stands
 
 
+@pytest.mark.parametrize(
+    ("changed", "since"),
+    [
+        ({}, set()),
+        ({"runner.py": RUNNER.replace("return 1", "return 3")}, {"Runner.step"}),
+        ({"runner.py": RUNNER.replace("return 2", "return 3")}, set()),  # it did not run
+        ({"runner.py": RUNNER + "\n    def more(self):\n        pass\n"}, set()),
+        ({"helper.py": "A = 2\n"}, None),  # nobody watched what of it ran
+    ],
+)
+def test_what_was_edited_since_a_run_passed(tmp_path, before, changed, since):
+    edited = packages(tmp_path, "omni-2", **changed)
+    assert kept.changed_since("eager", One(), edited, "vllm_omni") == since
+    assert kept.changed_since("graph", One(), edited, "vllm_omni") is None
+
+
+def test_what_failed_or_ran_beside_another_upstream_says_nothing_of_an_edit(tmp_path):
+    environment = packages(tmp_path, "omni-1")
+    kept.keep(ran(environment, "FAIL"))
+    assert kept.changed_since("eager", One(), packages(tmp_path, "omni-2"), "vllm_omni") is None
+    kept.keep(ran(environment))
+    assert kept.changed_since("eager", One(), packages(tmp_path, "omni-3"), "vllm_ascend") is None
+
+
 def test_a_failed_server_tells_too_little_to_hold_for_other_content(tmp_path):
     """Its process died before it could say what it had imported and run."""
     before = packages(tmp_path, "omni-1")

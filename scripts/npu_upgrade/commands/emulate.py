@@ -345,7 +345,7 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     failing = {name: at.get(name, "") for name in (failed.data["failing"] if failed else ())}
     if by_name is None or whole:
         files = job.plan.files if job else ()
-        choice = choose(triple, old, files, args.tiers, failing)
+        choice = choose(triple, old, files, args.tiers, failing, _passed(in_job))
         say(f"{len(choice.changed)} changed functions, {len(choice.unknown)} of them never seen running")
     if by_name is not None:
         left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
@@ -367,6 +367,13 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         costs=args.costs,
         failing=failing,
     )
+
+
+def _passed(job: Job | None) -> set[str]:
+    """The runs that passed in this job, whatever its files were then."""
+    records = [one for one in job.records() if one.gate == "emulate"] if job else []
+    ran = [run for one in records for run in one.data.get("ran", ())]
+    return {f"{run['tier']} {run['scenario']}" for run in ran if run["state"] == PASS}
 
 
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from npu_upgrade.audit.world import Triple
@@ -17,7 +18,7 @@ from npu_upgrade.gates.emulation.changed import (
     text_of,
     watched,
 )
-from npu_upgrade.gates.emulation.dry_run import Wanted
+from npu_upgrade.gates.emulation.dry_run import Wanted, changed_since
 
 LONG = "pipelines"
 _EAGER = "-eager"
@@ -35,7 +36,8 @@ class Choice:
     first tier all that the change can touch and that take a few seconds, for a function has branches; and
     what is about an unchanged function that calls what changed in its base. As long as there is time, the
     cheapest of what is about names that the change is the first to bring, and a pipeline where nothing else
-    executes a function: the others of these are pending.
+    executes a function: the others of these are pending. After an edit a run with graphs that passed before
+    it is pending too, where what the edit changed of it runs without graphs.
 
     ``pending``: what else the change can touch. ``unknown``: changed functions of which no run is known.
     ``quick``: the cheapest that are needed, which run to their end whatever fails: to correct a failure and
@@ -50,9 +52,16 @@ class Choice:
 
 
 def choose(
-    new: Triple, old: Triple | None, paths: Iterable[str], tiers: Sequence[str], failed: Mapping[str, str]
+    new: Triple,
+    old: Triple | None,
+    paths: Iterable[str],
+    tiers: Sequence[str],
+    failed: Mapping[str, str],
+    passed: Collection[str] = (),
 ) -> Choice:
     """The runs for what changed in the downstream's own files: its runners and ``paths``.
+
+    ``passed`` are those that passed earlier in the job.
 
     ``failed`` are the runs ("TIER SCENARIO") that failed last, each with its place in the code, if it has
     one; they are needed, and start first.
@@ -67,7 +76,9 @@ def choose(
     for path in watched(new):
         for name, names in called_names(text_of(new, path)):
             called.setdefault(name, set()).update(names)
-    return chosen_for(core, everything, changed, executed, called, seconds, failed, brought, upon)
+    since = changed_since(new, [run for run in everything if _name(run) in passed]) if passed else {}
+    since = {f"{tier} {name}": functions for (tier, name), functions in since.items()}
+    return chosen_for(core, everything, changed, executed, called, seconds, failed, brought, upon, since)
 
 
 def chosen_for(
@@ -80,6 +91,7 @@ def chosen_for(
     failed: Mapping[str, str],
     brought: Collection[str] = (),
     upon: Collection[str] = (),
+    since: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Choice:
     """The choice, from what is known: function -> runs that execute it, -> names it calls; run -> seconds.
 
@@ -87,6 +99,7 @@ def chosen_for(
     servers that failed at one place the cheapest.
     ``changed`` is None where nothing tells what changed: anything may be touched. ``brought`` are names that
     the changed files did not have before, ``upon`` unchanged functions that call what changed in their base.
+    ``since``: a run that passed before an edit -> the functions it executes that were edited.
     """
 
     def cost(run: tuple[str, Any]) -> tuple[float, int]:
@@ -98,6 +111,10 @@ def chosen_for(
 
     def may_touch(run: tuple[str, Any]) -> bool:
         return changed is None or _name(run) in touched
+
+    def shown_before(run: tuple[str, Any], plain: set[str]) -> bool:
+        edited = since.get(_name(run)) if run[0] in _ALONE[1:] else None
+        return edited is not None and all(plain & executed.get(name, set()) for name in edited)
 
     needed = list(core)
     twins = {run for run in failed if run.endswith(_EAGER) and run.removesuffix(_EAGER) in failed}
@@ -129,6 +146,8 @@ def chosen_for(
     for run in (*sorted(with_graphs, key=cost), *long):
         if sum(cost(one)[0] for one in (*needed, run)) <= _MOST:
             needed.append(run)
+    plain = {_name(run) for run in needed if run[0] == _ALONE[0]}
+    needed = [run for run in needed if _name(run) in again or not shown_before(run, plain)]
     others = [run for run in everything if run not in needed]
     pending = [run for run in others if may_touch(run)]
     quick, spent = [], 0.0

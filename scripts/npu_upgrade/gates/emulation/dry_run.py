@@ -146,6 +146,13 @@ def held(triple: Triple, wanted: Wanted, reuse: Reused = passed) -> dict[tuple[s
     return _held(_packages(triple), wanted, reuse)
 
 
+def changed_since(triple: Triple, runs: Wanted) -> dict[tuple[str, str], set[str]]:
+    """Of runs that passed for other files of the downstream: what they executed and what changed since."""
+    environment, top = _packages(triple), "vllm_omni" if triple.omni else "vllm_ascend"
+    found = {_key(tier, one): kept.changed_since(tier, one, environment, top) for tier, one in runs}
+    return {key: functions for key, functions in found.items() if functions is not None}
+
+
 def _reused(triple: Triple, wanted: Wanted, reuse: Reused) -> dict[tuple[str, str], Ran]:
     if held := _held(_packages(triple), wanted, reuse):
         say(f"ran before with the same content: {', '.join(' '.join(dict.fromkeys(key)) for key in held)}")

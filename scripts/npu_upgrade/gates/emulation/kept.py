@@ -25,7 +25,7 @@ from npu_upgrade.code.walk import walk
 from npu_upgrade.evidence.judged import GENERATED
 from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices
-from npu_upgrade.gates.emulation.changed import executed_statements, without
+from npu_upgrade.gates.emulation.changed import changed_functions, executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.gates.emulation.packages import STAMP
@@ -256,6 +256,42 @@ def _holds(ran: Ran, scenario: Any, environment: Environment) -> bool:
         for path, digest in ran.loaded.items()
         if "/" in path and path.partition("/")[0] in others
     )
+
+
+def changed_since(tier: str, scenario: Any, environment: Environment, top: str) -> set[str] | None:
+    """The functions that a run executed when it last passed, and that are otherwise in these packages.
+
+    None where no kept run passed beside the same other packages, or where a file that it used and that was
+    not watched is another one in ``top``, the package that is edited.
+    """
+    for ran in all_kept(tier, scenario.name):
+        others = ran.packages.keys() - {top}
+        if (
+            ran.outcome.state == PASS
+            and ran.environment == environment.name
+            and ran.packages.keys() == environment.packages.keys()
+            and all(ran.packages[name] == environment.packages[name].name for name in others)
+            and ran.version == version(scenario, ran.operators)
+        ):
+            return _otherwise(ran, environment, top)
+    return None
+
+
+def _otherwise(ran: Ran, environment: Environment, top: str) -> set[str] | None:
+    folder = environment.packages[top].with_name(ran.packages[top])
+    found: set[str] = set()
+    for path, digest in ran.loaded.items():
+        if path.startswith(f"{top}/") and digest.partition(" ")[0] != _whole(environment, path):
+            if path not in ran.executed:
+                return None
+            try:
+                before = (folder / path).read_text("utf-8")
+                after = environment.path(path).read_text("utf-8")
+            except OSError:
+                return None
+            executed = {name for name, numbers in ran.executed[path].items() if numbers}
+            found |= changed_functions(before, after) & executed
+    return found
 
 
 class Known(Struct, frozen=True):
