@@ -183,10 +183,20 @@ def test_who_knows_the_model_says_in_which_order_parts_lie(adapt, tmp_path):
     code, error = adapt("plan", folder, "--decide", f"{pattern}=up,gate")
     assert (code, error["expected"]) == (2, "as-named or gate_proj,up_proj or up_proj,gate_proj")
     adapt("plan", folder, "--scaffold", tmp_path / "out")
-    code, error = adapt("plan", folder, "--decide", f"{pattern}=up_proj,gate_proj")
-    assert (code, error["try"].startswith("rm -r ")) == (2, True)
+    model = tmp_path / "out/novel_lm_plugin/model.py"
+    as_named = model.read_text()
+    code, value = adapt("plan", folder, "--decide", f"{pattern}=up_proj,gate_proj")
+    assert (code, "scaffolds written anew with the answer" in value["summary"]) == (0, True)
+    turned = model.read_text()
+    assert turned != as_named
+    assert weights_of(turned)[pattern] == tuple(reversed(weights_of(as_named)[pattern]))
     code, value = adapt("plan", folder, "--decide", f"{pattern}=as-named")
-    assert (code, "no shape shows" in value["summary"]) == (0, False)
+    assert (code, "no shape shows" in value["summary"], model.read_text()) == (0, False, as_named)
+    assert "written anew" not in adapt("plan", folder, "--decide", f"{pattern}=as-named")[1]["summary"]
+    model.write_text(f"# mine\n{as_named}")
+    code, error = adapt("plan", folder, "--decide", f"{pattern}=up_proj,gate_proj")
+    assert (code, error["error"]) == (2, f"{model} was edited since it was written")
+    assert model.read_text() == f"# mine\n{as_named}"
 
 
 def test_code_of_the_checkpoint_that_no_family_explains_is_for_a_person(adapt, tmp_path):

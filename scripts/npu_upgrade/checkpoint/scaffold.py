@@ -12,8 +12,10 @@ import keyword
 import os
 import re
 from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -26,7 +28,7 @@ from npu_upgrade.checkpoint.registry import Registry, read_registry
 from npu_upgrade.checkpoint.serving import Sources
 from npu_upgrade.code.formatting import formatted, project_of
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.files import write_together
+from npu_upgrade.ground.files import sha256, write_together
 from npu_upgrade.ground.tables import shortened
 
 Form = Literal["plugin", "tree"]
@@ -106,20 +108,31 @@ def dequantizes(found: Analysis) -> bool:
 
 
 def scaffold(
-    found: Analysis, out: Path, form: Form, like: Likeness, registry: Registry, delivery: Path | None = None
+    found: Analysis,
+    out: Path,
+    form: Form,
+    like: Likeness,
+    registry: Registry,
+    delivery: Path | None = None,
+    earlier: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Path]:
     """Write the files, all below ``out`` but the test, all or none; returns them.
 
     ``registry``: of the vLLM that has the family. They are in the style of the project that ``out`` lies in,
-    else of the one that gets the commit, ``delivery``. Raises :class:`BadInput` for what exists.
+    else of the one that gets the commit, ``delivery``. Raises :class:`BadInput` for what exists, but for
+    files that an earlier scaffold wrote and nobody edited (``earlier``: path -> SHA-256).
     """
     wanted = scaffolded(found, form, like, out)
     test = unit_test(found, form, out, delivery)
-    if there := next((path for path in (*map(out.joinpath, wanted), test) if path.exists()), None):
+    there = [path for path in (*map(out.joinpath, wanted), test) if path.exists()]
+    if kept := next((path for path in there if earlier.get(str(path)) != sha256(path.read_bytes())), None):
+        edited = str(kept) in earlier
         raise BadInput(
-            f"{there} is there already",
-            expected="a folder without these files",
-            try_="another --scaffold OUT",
+            f"{kept} was edited since it was written" if edited else f"{kept} is there already",
+            expected="a folder without these files" + (", or all as they were written" if edited else ""),
+            try_=f"move {kept} away, the same again, and carry your edits over"
+            if edited
+            else "another --scaffold OUT",
         )
     values = _values(found, like, form, out, registry)
     texts = {out / path: _render(template, values) for path, template in wanted.items()}

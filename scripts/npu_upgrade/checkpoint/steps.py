@@ -64,8 +64,10 @@ class Tree(msgspec.Struct, omit_defaults=True):
 
 
 class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """``plan.json``. ``scaffold``: files that were written; ``open_weights``: patterns to decide about;
-    ``answers``: to questions of ``likeness``, by id."""
+    """``plan.json``. ``scaffold``: files that were written; ``written``: these and those of earlier plans,
+    with the SHA-256 that each had then; ``open_weights``: patterns to decide about; ``answers``: to questions
+    of ``likeness``, by id.
+    """
 
     schema: str
     model: str
@@ -81,6 +83,7 @@ class PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
     steps: list[Step]
     findings: list[Finding]
     scaffold: list[str] | None = None
+    written: dict[str, str] = {}
 
 
 class _Planned(msgspec.Struct):

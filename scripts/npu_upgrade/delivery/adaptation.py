@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -173,30 +172,35 @@ def _sections(
     changed = [f"{count(len(choice.changed), 'file')}, {code} of them code"]
     changed += [choice.moved] if choice.moved else []
     changed += [f"{path.name} (SHA-256 {sha256(data)[:12]})" for path, data in choice.patches.items()]
-    models, gaps, versions, left_out = [], [], [], defaultdict[str, list[str]](list)
-    often = Counter(part.notes.get(gap.id, "") for part in parts for gap in part.facts.gaps)
+    models, versions = [], []
+    gaps: dict[tuple[str, str, str], list[str]] = {}  # note, id and what it lacks -> the models that have it
     for part in parts:
         facts = part.facts
         best = facts.served or facts.runs[-1]
         architectures = ", ".join(str(one) for one in best.result.get("architectures") or [])
         name = (facts.source.name or facts.name) + (architectures and f" ({architectures})")
         models.append(name + (", experimental" if facts.gaps else ""))
-        of = f"{facts.name}: " if len(parts) > 1 else ""
         for gap in facts.gaps:
-            note = part.notes.get(gap.id, "")
-            alone = note and often[note] == 1
-            gaps.append(f"{of}{gap.id}: {gap.what}" + (f"; left out: {note}" if alone else ""))
-            if note and not alone:  # the reason of several stands once
-                left_out[note].append(f"{of}{gap.id}")
+            gaps.setdefault((part.notes.get(gap.id, ""), gap.id, gap.what), []).append(facts.name)
         versions += facts.versions
+    left_out: dict[str, list[str]] = {}  # the reason of several stands once
+    for (note, id_, what), of in gaps.items():
+        if note:
+            left_out.setdefault(note, []).append(_of_some(f"{id_} ({what})", of, parts))
+    open_ = [_of_some(f"{id_}: {what}", of, parts) for (note, id_, what), of in gaps.items() if not note]
     return [
         Section("Model", models),
         Section("Changed", changed),
         Section("Versions", list(dict.fromkeys(versions))),
-        counted("Open gaps", gaps),
-        Section("Left out", [f"{note}: {', '.join(ids)}" for note, ids in left_out.items()]),
+        counted("Open gaps", open_),
+        Section("Left out", [f"{', '.join(ids)}: {note}" for note, ids in left_out.items()]),
         evidence([(name if len(parts) > 1 else "", run.record) for name, of in runs.items() for run in of]),
     ]
+
+
+def _of_some(gap: str, of: Sequence[str], parts: Sequence[Part]) -> str:
+    """A gap with the names of the models that have it, where not all have it."""
+    return gap if len(of) == len(parts) else f"{', '.join(of)}: {gap}"
 
 
 def _check_runs(facts: Facts) -> list[Run]:

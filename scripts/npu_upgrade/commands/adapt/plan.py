@@ -44,6 +44,7 @@ from npu_upgrade.commands.adapt.model_arguments import (
 )
 from npu_upgrade.commands.arguments import REPEATED, option, pair
 from npu_upgrade.evidence.judged import GENERATED
+from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.kept import kept
@@ -109,7 +110,9 @@ def run(args: argparse.Namespace) -> Result:
     answers = earlier.answers | dict(args.decide)
     like = likeness_of(found, sources, answers) if is_new or args.scaffold else Likeness()
     _check_answers(args, like, found)
-    _check_plugin(args, like, trees, earlier)
+    answered_late = _answered_late(args, like, trees, earlier)
+    if answered_late:
+        args.scaffold = Path(trees["plugin"].root)
     if is_new and like.complete:
         known = analyse(folder, sources, like=like)
         known.file.verdict = found.file.verdict
@@ -137,11 +140,15 @@ def run(args: argparse.Namespace) -> Result:
             found, like, {name: Path(tree.root) for name, tree in trees.items()}, args.model, args.form
         ),
         findings=found.file.findings,
+        written=earlier.written,
     )
     if args.scaffold and verdict is not Verdict.FAIL:
         registry = read_registry(sources.vllm) if sources.vllm else shipped_registry()
-        written = scaffold(found, args.scaffold, args.form, like, registry, Path(trees["delivery"].root))
-        plan.scaffold = [str(path) for path in written]
+        mine = earlier.written if answered_late else {}
+        home = Path(trees["delivery"].root)
+        files = scaffold(found, args.scaffold, args.form, like, registry, home, mine)
+        plan.scaffold = [str(path) for path in files]
+        plan.written |= {str(path): file_digest(path) for path in files}
     place = write_state(args, plan.name, "plan.json", plan)
     write_state(args, plan.name, "analysis.json", found.file)
     data = msgspec.to_builtins(plan) | {"state": str(place)}
@@ -149,7 +156,7 @@ def run(args: argparse.Namespace) -> Result:
         data["likeness"].pop(long)
     after = _next(args, verdict, plan)
     together = open_models(args.workspace or find_workspace(Path.cwd()))
-    summary = _summary(plan, verdict, together, args.form)
+    summary = _summary(plan, verdict, together, args.form, anew=answered_late)
     if verdict is not Verdict.FAIL:
         summary += _beside_release(Path(trees["delivery"].root), sources)
     return Result(verdict, summary, data, _text(plan), after)
@@ -177,6 +184,7 @@ class _Earlier(msgspec.Struct):
     trees: dict[str, Tree] = {}
     answers: dict[str, str] = {}
     likeness: Likeness | None = None
+    written: dict[str, str] = {}
 
 
 def _plugin(args: argparse.Namespace, found: Analysis, earlier: _Earlier, delivery: Path) -> dict[str, Tree]:
@@ -224,19 +232,16 @@ def _check_answers(args: argparse.Namespace, like: Likeness, found: Analysis) ->
             )
 
 
-def _check_plugin(
+def _answered_late(
     args: argparse.Namespace, like: Likeness, trees: dict[str, Tree], earlier: _Earlier
-) -> None:
-    """A plugin that is there has to be of this plan: an answer may turn the parts of a tensor round."""
+) -> bool:
+    """Whether an answer changes what the plugin that is there has, as the order of a tensor's parts."""
     before, plugin = earlier.likeness, trees.get("plugin")
-    if plugin is None or args.scaffold or before is None or not before.complete or not args.decide:
-        return
-    if (before.weights, before.rows, before.turned) != (like.weights, like.rows, like.turned):
-        raise BadInput(
-            f"the plugin in {plugin.root} has the weights as the plan before has them",
-            expected="a plugin that is written with the answer",
-            try_=f"rm -r {plugin.root}, then the same with --scaffold {plugin.root}",
-        )
+    if plugin is None or before is None or not before.complete or not args.decide:
+        return False
+    if args.scaffold and args.scaffold.absolute() != Path(plugin.root):
+        return False
+    return (before.weights, before.rows, before.turned) != (like.weights, like.rows, like.turned)
 
 
 def _tree(root: Path) -> Tree:
@@ -249,7 +254,9 @@ def _tree(root: Path) -> Tree:
     return found
 
 
-def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str], form: str) -> str:
+def _summary(
+    plan: PlanFile, verdict: Verdict, together: Sequence[str], form: str, *, anew: bool = False
+) -> str:
     if verdict is Verdict.FAIL:
         errors = (one for one in plan.findings if one.severity == "error" and one.kind != "name-unmapped")
         return f"the checkpoint is inconsistent: {next(errors).what}"
@@ -257,13 +264,14 @@ def _summary(plan: PlanFile, verdict: Verdict, together: Sequence[str], form: st
     summary = f"{plan.strategy.name}: {len(plan.steps)} steps, {files} files"
     if plan.scaffold:
         summary += f", {len(plan.scaffold)} scaffolds"
+        summary += " written anew with the answer" if anew else ""
     if plan.likeness.family:
         said = "it computes what" if plan.likeness.complete else "the nearest to it is what"
         summary += f"; {said} {plan.likeness.family} does"
     if assumed := plan.likeness.assumed:
         summary += f"; no shape shows that {' and that '.join(assumed)}: ask who knows the model (--decide"
-        summary += f" PATTERN={AS_NAMED}, or the parts in another order, as in b,a"
-        summary += f", or {TRANSPOSED}, or {TRANSPOSED},b,a" if plan.likeness.square else ""
+        summary += f" PATTERN={AS_NAMED}, or the names of the parts in another order"
+        summary += f", or {TRANSPOSED}, alone or before such an order" if plan.likeness.square else ""
         summary += "); nothing waits for it,"
         summary += " and the commit names the gap 'right'"
     repo = Path(plan.trees["delivery"].root)
