@@ -60,12 +60,14 @@ class Machine:
     asked_old: list[str] = field(default_factory=list)
     omni: SourceTree | None = None
     failed_last: frozenset[str] = frozenset()
+    passed_before: frozenset[str] = frozenset()
+    fails_once: frozenset[str] = frozenset()
     passes_after: int = 99
     costs: tuple[Cost, ...] = ()
     on_old: Callable[[], object] = lambda: None
 
-    def choose(self, new, old, paths, tiers, failed) -> Choice:
-        self.failed_last = failed
+    def choose(self, new, old, paths, tiers, failed, passed) -> Choice:
+        self.failed_last, self.passed_before = failed, passed
         return Choice(NEEDED, PENDING, frozenset({"Runner.step"}))
 
     def held(self, triple, wanted, reuse=None) -> dict[tuple[str, str], None]:
@@ -92,7 +94,8 @@ class Machine:
             state = "INCONCLUSIVE" if named(key) in self.undecided else state
             why = (self.fails | self.undecided).get(named(key), "")
             why = why.replace("{run}", str(self.played.count(named(key))))
-            outcome = Outcome(*key, state, why, runner="omni.Runner", costs=self.costs)
+            once = "other answers" if named(key) in self.fails_once else ""
+            outcome = Outcome(*key, state, why, runner="omni.Runner", costs=self.costs, failed_once=once)
             ran[key] = Ran(outcome, "", (), "", {}, {}, {RUNNER: {"Runner.step": [0]}})
             if reuse(outcome) and named(key) in self.known:
                 reused.append(key)
@@ -392,6 +395,26 @@ def test_a_servers_answer_that_comes_and_goes_is_no_failure(
     assert machine.played.count("serve ar") == 2
     (served,) = (one for one in result["runs"] if one["tier"] == "serve")
     assert ("differ from run to run" in served["why"]) is (verdict == "INCONCLUSIVE")
+
+
+def test_what_passed_and_failed_with_the_same_files_runs_again_where_it_is_named(machine, upgrade, run):
+    run("--scenarios", "all")
+    machine.fails_once = frozenset({"eager talker"})
+    run("--rest")
+    assert machine.played.count("eager talker") == 1
+    machine.played.clear()
+    run("--scenarios", "talker")
+    assert machine.played == ["eager talker"], "what passed each time is known"
+
+
+def test_the_choice_knows_what_passed_before_an_edit(machine, upgrade, run):
+    machine.fails = {"graph ar": "ValueError: a"}
+    run("--keep-going")
+    assert machine.passed_before == set()
+    write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+    run()
+    assert {"eager ar", "eager generation"} <= machine.passed_before
+    assert "graph ar" not in machine.passed_before
 
 
 def test_without_an_old_pair_a_failure_is_one(machine, upgrade, run, monkeypatch):

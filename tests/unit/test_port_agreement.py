@@ -72,7 +72,7 @@ def test_a_hunk_is_taken_with_its_callers_left_to_be_written_by_hand(tmp_path: P
     assert "--callers-by-hand" in found.port("--apply", hunk["id"])[1]["refused"][0]["reason"]
     code, data, _ = found.port("--apply", hunk["id"], "--callers-by-hand")
     assert (code, data["taken"], data["refused"]) == (0, [hunk["id"]], [])
-    assert data["summary"].startswith(f"{len(data['by_hand'])} places to change by hand")
+    assert data["summary"].startswith(f"to change by hand: {len(data['by_hand'])};")
     assert any("send" in what for what in data["by_hand"])
     assert after in found.ar.read_text()
 

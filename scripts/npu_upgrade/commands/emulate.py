@@ -477,7 +477,9 @@ class _Playing:
                 self._note(self._judged(after.with_more(so_far), left))
 
         def reuse(one: Outcome) -> bool:
-            return passed(one) or self._lags(one) or bool(after and self._is_late_in_both(one))
+            # who names a run whose answers come and go wants another one
+            known = passed(one) and (asked.whole or not one.failed_once)
+            return known or self._lags(one) or bool(after and self._is_late_in_both(one))
 
         told_at_once = [
             one
@@ -718,14 +720,19 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     if never := [path for path in unexecuted if path in own or not own]:
         counted["changed_and_nothing_of_it_executed"] = never[:_MOST]
     if odd[_MOST:]:
-        also = [f"{run['tier']} {run['scenario']}: {run['state']}" for run in odd[_MOST:]]
+        also = [f"{_named(run)}: {run['state']}" for run in odd[_MOST:]]
         counted["also_not_passed"] = first_of(also, _MOST)
     if known:  # nothing to correct: the old pair has it too, or there is nothing to run
-        lines = [f"{run['tier']} {run['scenario']}: {run['state']}: {run['why']}" for run in known]
-        counted["as_before_or_absent"] = first_of([cut(line, _KNOWN) for line in lines], _MOST)
+        lines = [f"{_named(run)}: {run['why']}" for run in known if run["state"] == LAG]
+        counted["as_before"] = first_of([cut(line, _KNOWN) for line in lines], _MOST)
+        counted["absent"] = [_named(run) for run in known if run["state"] == ABSENT]
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}
     return said | counted | {"not_passed": found} | ({"costs": steps} if steps else {})
+
+
+def _named(run: Mapping[str, Any]) -> str:
+    return f"{run['tier']} {run['scenario']}"
 
 
 def _steps(row: Mapping[str, str]) -> str:

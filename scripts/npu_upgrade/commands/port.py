@@ -322,8 +322,8 @@ def _refuse_unknown(names: list[str], known: Any, what: str) -> None:
             near = difflib.get_close_matches(name, known, 1, 0.4)
             raise BadInput(
                 f"no {what} {name}",
-                expected=f"a {what} of the list",
-                try_=near[0] if near else "upgrade.py port without it lists all",
+                expected=f"a {what} of the list; what is in none is written by hand",
+                try_=f"{near[0]}, if that is meant" if near else "upgrade.py port without it lists all",
             )
 
 
@@ -376,7 +376,7 @@ def _result(
         summary += " (--format text lists them, with the reasons)"
     if place is not None:
         taken = f"{len(done.taken)} hunks taken, {len(done.refused)} refused"
-        taken = f"{len(done.by_hand)} places to change by hand; {taken}" if done.by_hand else taken
+        taken = f"to change by hand: {len(done.by_hand)}; {taken}" if done.by_hand else taken
         summary = f"{taken}; {summary}" if listed is None else taken
     by_id = {entry.hunk.id: entry for entry in found.left}
     along = [name for name in done.taken if name not in asked]
