@@ -1,7 +1,7 @@
 """The emulated dry run over releases: versions x tiers x scenarios, seeded defects, natural upgrades.
 
 Each pair runs on unmodified released packages; what fails is held against the known defects of
-released pairs in lab/recipes/known_defects.yaml. Ends with 1 below any goal. The outcomes are written
+released pairs that come with the product. Ends with 1 below any goal. The outcomes are written
 beside the product, which takes them in place of running a user's old pair; those that the emulator or a
 scenario has outgrown are named as stale.
 
@@ -24,9 +24,8 @@ from bench.emulator_defects import Defect
 from bench.emulator_pairs import (
     ALONE,
     MATCHED,
-    Known,
     Row,
-    load_known,
+    explains,
     play_pair,
     reason,
     stale,
@@ -36,6 +35,7 @@ from bench.emulator_pairs import (
 from bench.emulator_upgrades import Reproduced, Upgrade
 from bench.shared import Run, begin, each_kind, options, some
 from npu_upgrade.gates.emulation.environment import check_machine
+from npu_upgrade.gates.emulation.known_defects import KnownDefect, known_defects
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 
@@ -86,7 +86,7 @@ def _seconds(
 def _matrix(
     args: argparse.Namespace, run: Run, out: Path, figures: dict[str, str], missed: list[str]
 ) -> None:
-    known = load_known()
+    known = known_defects()
     rows: list[Row] = []
     default = [*(pair for pair in MATCHED if pair.omni in WHOLE), ALONE[-1]]
     names = args.scenarios or (["core"] if run.kind == "default" else ["all"])
@@ -153,7 +153,7 @@ def _upgrade_cells(row: Reproduced) -> tuple[str, ...]:
     return one.id, one.run, row.before.state, row.after.state, (row.before.why or row.after.why)[:90]
 
 
-def _short(rows: Sequence[Row], known: Sequence[Known], figures: dict[str, str]) -> list[str]:
+def _short(rows: Sequence[Row], known: Sequence[KnownDefect], figures: dict[str, str]) -> list[str]:
     missed = [f"{row.label}: {row.outcome.why}" for row in rows if state(row, known) == "FAIL"]
     missed += [
         f"{row.label} is {state(row, known)}, goal PASS, or FAIL with a recorded fix"
@@ -170,12 +170,12 @@ def _short(rows: Sequence[Row], known: Sequence[Known], figures: dict[str, str])
     ]
 
 
-def _fixed(row: Row, known: Sequence[Known]) -> bool:
+def _fixed(row: Row, known: Sequence[KnownDefect]) -> bool:
     """Whether a recorded fix makes the run pass; the upgrades of this bench show that it does."""
-    return any(one.fixed_by and one.explains(row.pair, row.outcome) for one in known)
+    return any(one.fixed_by and explains(one, row.pair, row.outcome) for one in known)
 
 
-def _cells(known: Sequence[Known]):
+def _cells(known: Sequence[KnownDefect]):
     def cells(row: Row) -> list[str]:
         pair, outcome = row.pair, row.outcome
         shown = "" if outcome.tier == "import" else outcome.scenario

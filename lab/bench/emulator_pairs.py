@@ -5,24 +5,22 @@ A run that fails with a known defect of a released pair is expected to.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from bench.incidents import FOLDER, read_recipe
 from bench.shared import Run
 from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import dry_run, kept
 from npu_upgrade.gates.emulation.catalogue import TIERS, chosen, scenarios
 from npu_upgrade.gates.emulation.environment import packages_of
+from npu_upgrade.gates.emulation.known_defects import KnownDefect
 from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, Outcome, in_tree
 from npu_upgrade.ground.files import write_atomic
 
-KNOWN = FOLDER / "known_defects.yaml"
 OWN = tuple(tier for tier in TIERS if tier != "pipelines")  # tiers with models that were made for them
 
 
@@ -78,34 +76,11 @@ class Row:
         return f"{self.pair}, {self.outcome.name}"
 
 
-class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``says`` is a pattern of the failure's text; ``scenario`` and ``tier`` may be left out: any.
-
-    ``fixed_by`` names the recorded upgrade (see the file of upgrades) whose fix makes this run pass.
-    """
-
-    ascend: str
-    says: str
-    incident: str
-    omni: str | None = None
-    scenario: str | None = None
-    tier: str | None = None
-    fixed_by: str | None = None
-
-    def explains(self, pair: Pair, outcome: Outcome) -> bool:
-        """Whether this defect is what failed there."""
-        return (
-            (self.omni, self.ascend) == (pair.omni, pair.ascend)
-            and self.scenario in (None, outcome.scenario)
-            and self.tier in (None, outcome.tier)
-            and outcome.state == FAIL
-            and re.search(self.says, outcome.why) is not None
-        )
-
-
-def load_known() -> list[Known]:
-    """The recorded defects."""
-    return read_recipe(KNOWN, list[Known])
+def explains(known: KnownDefect, pair: Pair, outcome: Outcome) -> bool:
+    """Whether a defect that is known of this released pair is what failed there."""
+    of_pair = (known.omni, known.ascend) == (pair.omni, pair.ascend)
+    shown = known.is_shown_by(outcome.tier, outcome.scenario, outcome.why)
+    return of_pair and outcome.state == FAIL and shown
 
 
 def play_pair(pair: Pair, names: Sequence[str], out: Path, run: Run, tiers: Sequence[str] = OWN) -> list[Row]:
@@ -117,15 +92,15 @@ def play_pair(pair: Pair, names: Sequence[str], out: Path, run: Run, tiers: Sequ
     return [Row(pair, outcome) for outcome in outcomes]
 
 
-def state(row: Row, known: Sequence[Known]) -> str:
+def state(row: Row, known: Sequence[KnownDefect]) -> str:
     """The outcome's, or EXPECTED FAIL for a defect that is known of the released pair."""
-    expected = row.outcome.state == FAIL and any(one.explains(row.pair, row.outcome) for one in known)
+    expected = row.outcome.state == FAIL and any(explains(one, row.pair, row.outcome) for one in known)
     return "EXPECTED FAIL" if expected else row.outcome.state
 
 
-def reason(row: Row, known: Sequence[Known]) -> str:
+def reason(row: Row, known: Sequence[KnownDefect]) -> str:
     """The incident that explains a failure, else what the run says."""
-    return next((one.incident for one in known if one.explains(row.pair, row.outcome)), row.outcome.why)
+    return next((one.incident for one in known if explains(one, row.pair, row.outcome)), row.outcome.why)
 
 
 def _play(pair: Pair, names: Sequence[str], out: Path, tiers: Sequence[str]) -> list[Outcome]:

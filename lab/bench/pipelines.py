@@ -15,10 +15,11 @@ import tempfile
 from pathlib import Path
 
 from bench import emulator_defects, emulator_side
-from bench.emulator_pairs import MATCHED, Pair, load_known, play_pair, reason, state
+from bench.emulator_pairs import MATCHED, Pair, play_pair, reason, state
 from bench.shared import begin, options
 from npu_upgrade.gates.emulation.catalogue import chosen
 from npu_upgrade.gates.emulation.environment import check_machine
+from npu_upgrade.gates.emulation.known_defects import known_defects
 from npu_upgrade.gates.emulation.outcome import ABSENT, PASS
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     check_machine()
     run = begin("bench-pipelines", args, args.pair or args.scenarios != ["all"] or args.stages)
     pairs = [] if args.stages else PAIRS if run.whole or args.pair else MATCHED[-1:]
-    known, rows = load_known(), []
+    known, rows = known_defects(), []
     with tempfile.TemporaryDirectory(prefix="bench-pipelines-") as scratch:
         for pair in (one for one in pairs if not args.pair or one.omni in args.pair):
             say(f"== {pair}")

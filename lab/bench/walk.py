@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.edits import apply
-from bench.emulator_pairs import Pair, load_known
+from bench.emulator_pairs import Pair, explains
 from bench.emulator_upgrades import load_upgrades
 from bench.shared import UPGRADE, begin, options
 from bench.walk_answers import Answer, NextRelease
 from bench.walk_repo import git, make_repo
 from bench.walk_report import Commit, Transition, Walk, report, short_of_goals, summary
 from npu_upgrade.evidence.chain import Record
+from npu_upgrade.gates.emulation.known_defects import known_defects
 from npu_upgrade.gates.emulation.outcome import FAIL, Outcome
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.job.job import open_job
@@ -146,7 +147,9 @@ def corrected(done: Walk, ask: dict[str, Any]) -> bool:
     tier, _, scenario = run.partition("-")
     failed = Outcome(tier, scenario, FAIL, ask["what"])
     pair = Pair(done.transition.answers, done.transition.ascend)
-    named = next((one.fixed_by for one in load_known() if one.fixed_by and one.explains(pair, failed)), "")
+    named = next(
+        (one.fixed_by for one in known_defects() if one.fixed_by and explains(one, pair, failed)), ""
+    )
     fix = next((one.fix for one in load_upgrades() if one.id == named), "")
     if isinstance(fix, str):
         return False

@@ -8,17 +8,20 @@ import pytest
 from bench import emulator_defects, emulator_pairs
 from bench.emulator import STAGES, _short
 from bench.emulator_defects import AT_ONCE, Defect, figures_of, reached, run_defects
-from bench.emulator_pairs import ALONE, Known, Pair, load_known
+from bench.emulator_pairs import ALONE, Pair
 from bench.emulator_upgrades import load_upgrades
 from bench.pipelines import PAIRS
 from bench.shared import Run
 from npu_upgrade.gates.emulation.catalogue import scenarios
+from npu_upgrade.gates.emulation.known_defects import KnownDefect, known_defects
 from npu_upgrade.gates.emulation.outcome import FAIL, INCONCLUSIVE, PASS, Outcome
 
 FIGURES = {"import_s": "10", "eager_s": "10", "graph_s": "10", "serve_s": "10", "memory_mib": "100"}
 PAIR = Pair("0.30.0", "0.30.0rc2")
-KNOWN = Known("0.30.0rc2", "never came", "the incident", omni="0.30.0", tier="graph")
-FIXED = Known("0.30.0rc2", "never came", "the incident", omni="0.30.0", tier="graph", fixed_by="some-fix")
+KNOWN = KnownDefect("0.30.0rc2", "never came", "the incident", omni="0.30.0", tier="graph")
+FIXED = KnownDefect(
+    "0.30.0rc2", "never came", "the incident", omni="0.30.0", tier="graph", fixed_by="some-fix"
+)
 
 
 def row(
@@ -52,7 +55,7 @@ def test_a_whole_pair_passes_or_has_a_recorded_fix() -> None:
 def test_the_recorded_defects_name_what_there_is() -> None:
     names, upgrades = {one.name for one in scenarios()}, {one.id for one in load_upgrades()}
     pairs = {(pair.omni, pair.ascend) for pair in [*PAIRS, *ALONE]}
-    for known in load_known():
+    for known in known_defects():
         assert (known.omni, known.ascend) in pairs
         assert known.scenario in {None, *names}
         assert known.fixed_by in {None, *upgrades}

@@ -68,7 +68,7 @@ EXAMPLES = """
 _KEPT_RUNS = 10
 _AUTO = ["needed"]
 _MOST = 6
-_KNOWN = 110  # characters of what the old pair fails too
+_KNOWN = 80  # characters of why the old pair fails too
 _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
 _TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
 _PROGRESS = "progress.log"  # of a run in the background
@@ -653,6 +653,7 @@ def _result(
         "runs": [
             one.new.as_json()
             | {"state": one.state, "why": one.why, "old": one.old.as_json() if one.old else None}
+            | ({"known": one.known} if one.known else {})
             for one in together
         ],
         "pending": [*pending, *silent],
@@ -711,7 +712,7 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     known = [run for run in odd if run["state"] in (LAG, ABSENT)]
     odd = [run for run in odd if run not in known]
     odd.sort(key=lambda run: run["state"] != FAIL)
-    shown = ("tier", "scenario", "state", "why", "failed_once", "where", "log")
+    shown = ("tier", "scenario", "state", "why", "known", "failed_once", "where", "log")
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
     left = not_run(data["pending"])
     counted: dict[str, Any] = {name: len(data[name]) for name in names[2:]}
@@ -723,8 +724,9 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
         also = [f"{_named(run)}: {run['state']}" for run in odd[_MOST:]]
         counted["also_not_passed"] = first_of(also, _MOST)
     if known:  # nothing to correct: the old pair has it too, or there is nothing to run
-        lines = [f"{_named(run)}: {run['why']}" for run in known if run["state"] == LAG]
-        counted["as_before"] = first_of([cut(line, _KNOWN) for line in lines], _MOST)
+        lags = ((run, run.get("known", "")) for run in known if run["state"] == LAG)
+        lines = [f"{_named(run)}: {cut(run['why'], _KNOWN)}{cause and f'; {cause}'}" for run, cause in lags]
+        counted["as_before"] = first_of(lines, _MOST)
         counted["absent"] = [_named(run) for run in known if run["state"] == ABSENT]
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from npu_upgrade.gates.emulation import costs
 from npu_upgrade.gates.emulation.changed import Coverage, ranges
+from npu_upgrade.gates.emulation.known_defects import met_before
 from npu_upgrade.gates.emulation.outcome import (
     ABSENT,
     FAIL,
@@ -57,6 +58,13 @@ class Compared:
             return f"{self.new.why} (the old pair shows it in {self.old.name})"
         return self.new.why
 
+    @property
+    def known(self) -> str:
+        """What a failure like this one came of in releases; empty where nobody knows, or nothing failed."""
+        if self.state not in (FAIL, LAG, INCONCLUSIVE):
+            return ""
+        return met_before(self.new.tier, self.new.scenario, self.new.why)
+
 
 def same(one: Outcome, other: Outcome) -> bool:
     """Whether two runs of one kind failed with the same text in the same function, numbers aside; an answer
@@ -78,7 +86,8 @@ def by_costs(old: Outcome, new: Outcome, package: str) -> Outcome:
 def not_shown(all_compared: Sequence[Compared]) -> list[str]:
     """The runs that showed nothing, or a failure that was there before, each with state and reason."""
     silent = (INCONCLUSIVE, NOT_REACHED, LAG)
-    return [f"{one.new.name}: {one.state}, {one.why}" for one in all_compared if one.state in silent]
+    shown = ((one, one.known) for one in all_compared if one.state in silent)
+    return [f"{one.new.name}: {one.state}, {one.why}{known and f'; {known}'}" for one, known in shown]
 
 
 def verdict(all_compared: Sequence[Compared]) -> Verdict:

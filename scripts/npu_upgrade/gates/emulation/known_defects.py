@@ -1,0 +1,51 @@
+"""The defects of released pairs that the emulated dry run shows, and which of them a failure may be."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import msgspec
+
+_FILE = Path(__file__).with_name("known_defects.yaml")
+
+
+class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``says`` is a pattern of the failure's text; ``scenario`` and ``tier`` may be left out: any.
+
+    ``fixed_by`` names the recorded upgrade (see the laboratory's file of upgrades) whose fix makes this run
+    pass.
+    """
+
+    ascend: str
+    says: str
+    incident: str
+    omni: str | None = None
+    scenario: str | None = None
+    tier: str | None = None
+    fixed_by: str | None = None
+
+    @property
+    def release(self) -> str:
+        return f"vllm-omni {self.omni}" if self.omni else f"vllm-ascend {self.ascend}"
+
+    def is_shown_by(self, tier: str, scenario: str, why: str) -> bool:
+        """Whether a run that failed so may show this defect, whatever the release."""
+        fits = self.scenario in (None, scenario) and self.tier in (None, tier)
+        return fits and re.search(self.says, why) is not None
+
+
+@functools.cache
+def known_defects() -> tuple[KnownDefect, ...]:
+    """All of them."""
+    return msgspec.yaml.decode(_FILE.read_bytes(), type=tuple[KnownDefect, ...])
+
+
+def met_before(tier: str, scenario: str, why: str) -> str:
+    """What a failure like this one came of in releases, with their names; empty where nothing is known."""
+    alike = [one for one in known_defects() if one.is_shown_by(tier, scenario, why)]
+    if not alike:
+        return ""
+    releases = dict.fromkeys(one.release for one in alike if one.incident == alike[0].incident)
+    return f"so did {', '.join(sorted(releases))}: {alike[0].incident}"

@@ -1,0 +1,34 @@
+"""What a failure of an emulated run came of in releases."""
+
+from npu_upgrade.gates.emulation.compare import Compared, not_shown
+from npu_upgrade.gates.emulation.known_defects import known_defects, met_before
+from npu_upgrade.gates.emulation.outcome import Outcome
+
+CACHED = "cached: request 0: payload 'hidden' has shape (29, 128), the reference (157, 128)"
+
+
+def test_a_failure_is_told_with_what_it_came_of_in_each_release():
+    told = met_before("eager", "ar-cached", CACHED)
+    assert told.startswith("so did vllm-omni 0.22.0, vllm-omni 0.24.0: vllm-omni makes its prefix cache in ")
+    assert met_before("eager", "ar", CACHED) == "", "of another scenario it says nothing"
+    assert met_before("eager", "ar-cached", "ValueError: a") == ""
+
+
+def test_a_defect_of_one_tier_is_not_told_of_another():
+    stuck = "task updates that never came"
+    assert "set_attn_backend" in met_before("graph", "ar", stuck)
+    assert met_before("eager", "ar", stuck) == ""
+
+
+def test_every_defect_is_told_of_the_failure_that_it_was_seen_by():
+    for one in known_defects():
+        assert one.release in f"vllm-omni {one.omni}, vllm-ascend {one.ascend}"
+        assert one.incident
+
+
+def test_only_what_failed_or_shows_nothing_has_a_cause():
+    failed = Outcome("eager", "ar-cached", "FAIL", CACHED, "worker.py:3")
+    assert Compared(Outcome("eager", "ar-cached", "PASS", CACHED), None).known == ""
+    assert Compared(failed, None).known
+    (line,) = not_shown([Compared(failed, failed)])
+    assert line.startswith(f"eager ar-cached: LAG, {CACHED}; so did vllm-omni 0.22.0")
