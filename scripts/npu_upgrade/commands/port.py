@@ -323,7 +323,7 @@ def _refuse_unknown(names: list[str], known: Any, what: str) -> None:
             raise BadInput(
                 f"no {what} {name}",
                 expected=f"a {what} of the list; what is in none is written by hand",
-                try_=f"{near[0]}, if that is meant" if near else "upgrade.py port without it lists all",
+                try_=near[0] if near else "upgrade.py port without it lists all",
             )
 
 
