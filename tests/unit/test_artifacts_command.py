@@ -222,7 +222,7 @@ def test_a_missing_measurement_is_a_gap_that_shows(
     code, result = call()
     assert code == 0, result
     assert [one["id"] for one in result["gaps"]] == gaps
-    command = gate_command(lacking, HF_ID).adding(*asked).short
+    command = gate_command(lacking, HF_ID, max_len=128).adding(*asked).short
     next_command = f"{command} --workspace {workspace}"
     assert result["next"] == next_command
     page = (tree / PAGE).read_text("utf-8")
