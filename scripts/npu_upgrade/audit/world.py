@@ -47,6 +47,11 @@ class Triple:
         return {package: tree for package, tree in found.items() if tree and tree is not NO_TREE}
 
     @property
+    def downstream(self) -> str:
+        """The package whose files an upgrade edits."""
+        return "vllm_omni" if self.omni else ASCEND
+
+    @property
     def plugin(self) -> str:
         """The package of the platform plugin."""
         return ASCEND if self.ascend.project == distribution(ASCEND) else package_of(self.ascend)

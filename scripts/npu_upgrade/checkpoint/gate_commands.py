@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from npu_upgrade.ground.command import Command, adapt
 
-_EXAMPLES = ("5", "0")  # of gsm8k before each question: as published, and where those do not fit
-_OF_EXAMPLES = 2048  # tokens that hold five of its examples, a question and the answer
+_OF_EXAMPLES = 2048  # tokens of a context that five examples of gsm8k, a question and the answer fit into
 
 
 def asked(gate: str, max_len: int = 0) -> tuple[str, ...]:
     """The arguments that a gate needs, where nobody chose others, of a model whose context has ``max_len``
     tokens (0: unknown).
     """
-    short = 0 < max_len < _OF_EXAMPLES
-    needed = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", _EXAMPLES[short]), "capacity": ("--fill",)}
+    examples = "0" if 0 < max_len < _OF_EXAMPLES else "5"
+    needed = {"accuracy": ("--tasks", "gsm8k", "--num-fewshot", examples), "capacity": ("--fill",)}
     return needed.get(gate, ())
 
 

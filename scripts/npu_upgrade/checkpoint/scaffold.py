@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -114,26 +113,30 @@ def scaffold(
     like: Likeness,
     registry: Registry,
     delivery: Path | None = None,
-    earlier: Mapping[str, str] = MappingProxyType({}),
+    earlier: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write the files, all below ``out`` but the test, all or none; returns them.
 
     ``registry``: of the vLLM that has the family. They are in the style of the project that ``out`` lies in,
-    else of the one that gets the commit, ``delivery``. Raises :class:`BadInput` for what exists, but for
-    files that an earlier scaffold wrote and nobody edited (``earlier``: path -> SHA-256).
+    else of the one that gets the commit, ``delivery``. Raises :class:`BadInput` for what exists; to write
+    a scaffold anew, ``earlier`` has what it wrote (path -> SHA-256), and only what is otherwise is refused.
     """
     wanted = scaffolded(found, form, like, out)
     test = unit_test(found, form, out, delivery)
     there = [path for path in (*map(out.joinpath, wanted), test) if path.exists()]
-    if kept := next((path for path in there if earlier.get(str(path)) != sha256(path.read_bytes())), None):
-        edited = str(kept) in earlier
+    if earlier is None and there:
         raise BadInput(
-            f"{kept} was edited since it was written" if edited else f"{kept} is there already",
-            expected="a folder without these files" + (", or all as they were written" if edited else ""),
-            try_=f"move {kept} away, the same again, and carry your edits over"
-            if edited
-            else "another --scaffold OUT",
+            f"{there[0]} is there already",
+            expected="a folder without these files",
+            try_="another --scaffold OUT",
         )
+    for path in there:
+        if earlier is not None and earlier.get(str(path)) != sha256(path.read_bytes()):
+            raise BadInput(
+                f"{path} was edited since it was written",
+                expected="the files of the plugin as the plan before wrote them",
+                try_=f"move {path} away, the same again, and carry your edits over",
+            )
     values = _values(found, like, form, out, registry)
     texts = {out / path: _render(template, values) for path, template in wanted.items()}
     plugin = os.path.relpath(out.resolve(), test.parent)

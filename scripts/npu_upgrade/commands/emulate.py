@@ -269,7 +269,7 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     names = ("tiers", "baseline", "error", "pending", "ran")
     evidence = {name: result.data[name] for name in names if name in result.data}
     runs = result.data.get("runs", [])
-    failed = {f"{run['tier']} {run['scenario']}": _place(run) for run in runs if run["state"] == FAIL}
+    failed = {_named(run): _place(run) for run in runs if run["state"] == FAIL}
     evidence |= {"failing": list(failed), "failed_at": failed}
     if "pending" in evidence:
         never = _never_shown(job, result)
@@ -301,7 +301,7 @@ def _tell(gate: GateJob) -> None:
 
 def _never_shown(job: GateJob, result: Result) -> list[str]:
     """What an earlier run of the job could not show, and this one did not run: no edit has shown it since."""
-    ran = {f"{run['tier']} {run['scenario']}" for run in result.data.get("runs", [])}
+    ran = {_named(run) for run in result.data.get("runs", [])}
     earlier = _newest(job)
     said = [one for one in earlier.data.get("pending", []) if ": " in one] if earlier else []
     said = [one for one in said if not one.endswith(_NOT_COMPARED)]  # it was at work when that was told
@@ -340,12 +340,13 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
             "--costs without an old pair", expected="one to compare with", try_="--baseline SPEC..."
         )
     choice = Choice((), ())
-    failed = failed_last(in_job.records(), "emulate") if in_job else None
+    records = in_job.records() if in_job else []
+    failed = failed_last(records, "emulate")
     at = failed.data.get("failed_at") or {} if failed else {}
     failing = {name: at.get(name, "") for name in (failed.data["failing"] if failed else ())}
     if by_name is None or whole:
         files = job.plan.files if job else ()
-        choice = choose(triple, old, files, args.tiers, failing, _passed(in_job))
+        choice = choose(triple, old, files, args.tiers, failing, _passed(records))
         say(f"{len(choice.changed)} changed functions, {len(choice.unknown)} of them never seen running")
     if by_name is not None:
         left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
@@ -369,11 +370,10 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
     )
 
 
-def _passed(job: Job | None) -> set[str]:
-    """The runs that passed in this job, whatever its files were then."""
-    records = [one for one in job.records() if one.gate == "emulate"] if job else []
-    ran = [run for one in records for run in one.data.get("ran", ())]
-    return {f"{run['tier']} {run['scenario']}" for run in ran if run["state"] == PASS}
+def _passed(records: Sequence[Record]) -> set[str]:
+    """The runs that passed in a job, whatever its files were then."""
+    ran = [run for one in records if one.gate == "emulate" for run in one.data.get("ran", ())]
+    return {_named(run) for run in ran if run["state"] == PASS}
 
 
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
@@ -623,7 +623,7 @@ def _with_costs(
         old = olds[key] = before.outcome(one.tier, by_name[key], here=True)
         rows[one.name] = step_costs.as_rows(old.costs, one.costs)
         whole[one.name] = {"old": old.costs, "new": one.costs}
-        found.append(by_costs(old, one, "vllm_omni" if asked.triple.omni else "vllm_ascend"))
+        found.append(by_costs(old, one, asked.triple.downstream))
     if whole:
         write_json(asked.out / "costs.json", msgspec.to_builtins(whole))
     return found, rows
@@ -653,7 +653,7 @@ def _result(
         "runs": [
             one.new.as_json()
             | {"state": one.state, "why": one.why, "old": one.old.as_json() if one.old else None}
-            | ({"known": one.known} if one.known else {})
+            | ({"known": known} if (known := one.known) else {})
             for one in together
         ],
         "pending": [*pending, *silent],
@@ -723,11 +723,12 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     if odd[_MOST:]:
         also = [f"{_named(run)}: {run['state']}" for run in odd[_MOST:]]
         counted["also_not_passed"] = first_of(also, _MOST)
-    if known:  # nothing to correct: the old pair has it too, or there is nothing to run
-        lags = ((run, run.get("known", "")) for run in known if run["state"] == LAG)
-        lines = [f"{_named(run)}: {cut(run['why'], _KNOWN)}{cause and f'; {cause}'}" for run, cause in lags]
+    # nothing to correct: the old pair has it too, or there is nothing to run
+    lags = ((run, run.get("known", "")) for run in known if run["state"] == LAG)
+    if lines := [f"{_named(run)}: {cut(run['why'], _KNOWN)}{cause and f'; {cause}'}" for run, cause in lags]:
         counted["as_before"] = first_of(lines, _MOST)
-        counted["absent"] = [_named(run) for run in known if run["state"] == ABSENT]
+    if absent := [_named(run) for run in known if run["state"] == ABSENT]:
+        counted["absent"] = absent
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}
     return said | counted | {"not_passed": found} | ({"costs": steps} if steps else {})

@@ -111,8 +111,7 @@ def run(args: argparse.Namespace) -> Result:
     like = likeness_of(found, sources, answers) if is_new or args.scaffold else Likeness()
     _check_answers(args, like, found)
     answered_late = _answered_late(args, like, trees, earlier)
-    if answered_late:
-        args.scaffold = Path(trees["plugin"].root)
+    out = Path(trees["plugin"].root) if answered_late else args.scaffold
     if is_new and like.complete:
         known = analyse(folder, sources, like=like)
         known.file.verdict = found.file.verdict
@@ -142,11 +141,11 @@ def run(args: argparse.Namespace) -> Result:
         findings=found.file.findings,
         written=earlier.written,
     )
-    if args.scaffold and verdict is not Verdict.FAIL:
+    if out and verdict is not Verdict.FAIL:
         registry = read_registry(sources.vllm) if sources.vllm else shipped_registry()
-        mine = earlier.written if answered_late else {}
         home = Path(trees["delivery"].root)
-        files = scaffold(found, args.scaffold, args.form, like, registry, home, mine)
+        written = earlier.written if answered_late else None
+        files = scaffold(found, out, args.form, like, registry, home, written)
         plan.scaffold = [str(path) for path in files]
         plan.written |= {str(path): file_digest(path) for path in files}
     place = write_state(args, plan.name, "plan.json", plan)

@@ -23,6 +23,7 @@ from npu_upgrade.gates.emulation.dry_run import Wanted, changed_since
 LONG = "pipelines"
 _EAGER = "-eager"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
+_WITH_GRAPHS = _ALONE[1:]
 _MOST = 120.0  # seconds of all needed runs, two at a time, that are filled up
 _QUICK = 8.0  # seconds of a run that is not worth leaving for later
 _BESIDE = 40.0  # seconds of all runs, two at a time, that a failure does not keep from being told, too
@@ -76,7 +77,8 @@ def choose(
     for path in watched(new):
         for name, names in called_names(text_of(new, path)):
             called.setdefault(name, set()).update(names)
-    since = changed_since(new, [run for run in everything if _name(run) in passed]) if passed else {}
+    shown = [run for run in everything if run[0] in _WITH_GRAPHS and _name(run) in passed]
+    since = changed_since(new, shown) if shown else {}
     since = {f"{tier} {name}": functions for (tier, name), functions in since.items()}
     return chosen_for(core, everything, changed, executed, called, seconds, failed, brought, upon, since)
 
@@ -113,7 +115,7 @@ def chosen_for(
         return changed is None or _name(run) in touched
 
     def shown_before(run: tuple[str, Any], plain: set[str]) -> bool:
-        edited = since.get(_name(run)) if run[0] in _ALONE[1:] else None
+        edited = since.get(_name(run)) if run[0] in _WITH_GRAPHS else None
         return edited is not None and all(plain & executed.get(name, set()) for name in edited)
 
     needed = list(core)
@@ -191,12 +193,11 @@ def _name(run: tuple[str, Any]) -> str:
 
 def _changed(new: Triple, old: Triple, paths: Iterable[str]) -> tuple[set[str], set[str]]:
     """The functions that changed, and the names that the changed files did not have before."""
-    top = "vllm_omni" if new.omni else "vllm_ascend"
     found: set[str] = set()
     had: set[str] = set()
     has: set[str] = set()
     for path in {*watched(new), *paths}:
-        if path.startswith(f"{top}/") and path.endswith(".py"):
+        if path.startswith(f"{new.downstream}/") and path.endswith(".py"):
             before, after = text_of(old, path), text_of(new, path)
             if before != after:
                 found |= changed_functions(before, after)

@@ -148,7 +148,7 @@ def held(triple: Triple, wanted: Wanted, reuse: Reused = passed) -> dict[tuple[s
 
 def changed_since(triple: Triple, runs: Wanted) -> dict[tuple[str, str], set[str]]:
     """Of runs that passed for other files of the downstream: what they executed and what changed since."""
-    environment, top = _packages(triple), "vllm_omni" if triple.omni else "vllm_ascend"
+    environment, top = _packages(triple), triple.downstream
     found = {_key(tier, one): kept.changed_since(tier, one, environment, top) for tier, one in runs}
     return {key: functions for key, functions in found.items() if functions is not None}
 

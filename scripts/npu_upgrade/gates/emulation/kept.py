@@ -241,10 +241,17 @@ def found(tier: str, scenario: Any, environment: Environment) -> Ran | None:
     return next((ran for ran in all_kept(tier, name) if _holds(ran, scenario, environment)), None)
 
 
+def _is_of(ran: Ran, scenario: Any, environment: Environment) -> bool:
+    """Whether it is of this scenario, emulator and Python environment, whatever the packages have."""
+    return (
+        ran.environment == environment.name
+        and ran.packages.keys() == environment.packages.keys()
+        and ran.version == version(scenario, ran.operators)
+    )
+
+
 def _holds(ran: Ran, scenario: Any, environment: Environment) -> bool:
-    if ran.environment != environment.name or ran.packages.keys() != environment.packages.keys():
-        return False
-    if ran.version != version(scenario, ran.operators):
+    if not _is_of(ran, scenario, environment):
         return False
     others = {top: at for top, at in environment.packages.items() if ran.packages[top] != at.name}
     if others and ran.outcome.state == FAIL and _scattered(ran.outcome.tier, scenario):
@@ -268,10 +275,8 @@ def changed_since(tier: str, scenario: Any, environment: Environment, top: str) 
         others = ran.packages.keys() - {top}
         if (
             ran.outcome.state == PASS
-            and ran.environment == environment.name
-            and ran.packages.keys() == environment.packages.keys()
+            and _is_of(ran, scenario, environment)
             and all(ran.packages[name] == environment.packages[name].name for name in others)
-            and ran.version == version(scenario, ran.operators)
         ):
             return _otherwise(ran, environment, top)
     return None

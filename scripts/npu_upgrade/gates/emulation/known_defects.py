@@ -43,9 +43,13 @@ def known_defects() -> tuple[KnownDefect, ...]:
 
 
 def met_before(tier: str, scenario: str, why: str) -> str:
-    """What a failure like this one came of in releases, with their names; empty where nothing is known."""
+    """What failures like this one came of in releases, with their names; empty where nothing is known.
+
+    One text may have several causes: all are told, those that were seen in this scenario first.
+    """
     alike = [one for one in known_defects() if one.is_shown_by(tier, scenario, why)]
-    if not alike:
-        return ""
-    releases = dict.fromkeys(one.release for one in alike if one.incident == alike[0].incident)
-    return f"so did {', '.join(sorted(releases))}: {alike[0].incident}"
+    causes: dict[str, list[str]] = {}
+    for one in sorted(alike, key=lambda one: one.scenario is None):
+        causes.setdefault(one.incident, []).append(one.release)
+    told = (f"{', '.join(sorted(set(of)))}: {incident}" for incident, of in causes.items())
+    return f"known of {'; or of '.join(told)}" if causes else ""
