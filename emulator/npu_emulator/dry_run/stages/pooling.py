@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from npu_emulator.dry_run import engine
@@ -13,7 +15,15 @@ _MOST_STEPS = 200
 
 
 def start(wanted, folder, options):
-    """An engine on the checkpoint in ``folder``, whose model class vLLM turns into one that embeds."""
+    """An engine on the checkpoint in ``folder``, whose model class vLLM turns into one that embeds.
+
+    It makes no omni output: since 0.28.0 vllm-omni's own pooling stages hand the hidden states on as they are.
+    """
+    import vllm_omni  # noqa: F401 - patches vLLM, before a model of it is imported
+
+    from npu_emulator.dry_run.models import omni_pooling
+
+    wanted = dataclasses.replace(wanted, model=omni_pooling.__name__.rpartition(".")[2])
     return ar.start(wanted, folder, options | {"runner": "pooling", "convert": "embed"})
 
 
