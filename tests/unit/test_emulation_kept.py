@@ -7,6 +7,7 @@ import pytest
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.gates.emulation import kept
+from npu_upgrade.gates.emulation.changed import executed_lines
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.outcome import Outcome
 from npu_upgrade.sources.tree import open_source
@@ -123,6 +124,41 @@ def test_it_holds_for_the_same_content(before):
 )
 def test_of_other_content_it_holds_when_nothing_that_ran_is_other(tmp_path, before, changed, stands):
     assert holds(packages(tmp_path, "omni-2", **changed)) is stands
+
+
+BRANCH = """class Runner:
+    def step(self, pooling=False):
+        if pooling:
+            return 0
+        return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("tier", "changed", "stands"),
+    [
+        ("eager", ("return 0", "pass\n            return 2"), True),
+        ("eager", ("class", "from vllm_omni.helper import A\n\n\nclass"), True),
+        ("eager", ("class", "from vllm_omni import helper\n\n\nclass"), False),  # the package itself was not
+        ("eager", ("class", "from vllm_omni.unused import B\n\n\nclass"), False),
+        ("eager", ("return 1", "return 2"), False),
+        ("graph", ("return 0", "pass\n            return 2"), False),  # what is compiled leaves no lines
+        ("serve", ("return 0", "pass\n            return 2"), False),
+    ],
+)
+def test_an_edit_of_a_block_that_no_run_entered_needs_no_other_run(tmp_path, tier, changed, stands):
+    before = packages(tmp_path, "omni-1", **{"runner.py": BRANCH})
+    files = [str(before.path(f"vllm_omni/{name}.py")) for name in ("runner", "helper")]
+    outcome = Outcome(tier, "ar", "PASS", lines={files[0]: [1, 2, 3, 5]})
+    kept.keep(kept.record(outcome, One(), before, files, set()))
+    text = BRANCH.replace(*changed)
+    now = packages(tmp_path, "omni-2", **{"runner.py": text})
+    found = kept.found(tier, One(), now)
+    assert (found is not None) is stands
+    if found:
+        lines = executed_lines(text, found.executed["vllm_omni/runner.py"])
+        assert {"return 1", "if pooling:"} <= {text.splitlines()[line - 1].strip() for line in lines}
+        assert not {"return 2", "pass"} & {text.splitlines()[line - 1].strip() for line in lines}
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         return _all_of(job, [(args.id, given)])
     alike = [one for one in found if one.stage == ask.stage]
     shown = [one.id for one in as_asked(in_order(alike), ())[0]] if alike else []
-    return _result(job, ask, given, _answer(job, given, ask), shown)
+    return _result(job, ask, given, _answer(job, load_plan(job), given, ask), shown)
 
 
 def _entries(name: str) -> list[Given]:
@@ -218,17 +218,21 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     dropped: list[str] = []
     refused: dict[str, list[str]] = {}
     closed: dict[str, bool] = {}  # id -> whether its note is kept
-    found = asks(job, load_plan(job), job.records())
+    plan = load_plan(job)
+    found = asks(job, plan, job.records())
     writes = any(given.answer not in ("accept", "waive", "leave") for _, given in entries)
     found = _after_edits(job, found, accepted, writes=writes)
+    plan = load_plan(job)
     asked = {ask.id for ask in found}
     try:
         for id_, given in entries:
-            found = asks(job, load_plan(job), job.records()) if taken else found
+            if taken and taken[-1][1].after and taken[-1][1].path not in plan.files:
+                plan = load_plan(job)  # it has one more file
+            found = asks(job, plan, job.records()) if taken else found
             if id_ in asked and all(ask.id != id_ for ask in found):
                 dropped.append(id_)  # an answer before it closed it too, or changed its file
                 continue
-            if id_ not in asked and (before := closed_by_edit(job, load_plan(job), id_)):
+            if id_ not in asked and (before := closed_by_edit(job, plan, id_)):
                 # a waiver is no reason for what was written
                 closed[id_] = bool(given.note.strip()) and given.answer != "waive"
                 if closed[id_]:
@@ -237,7 +241,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
             ask = _open(job, found, id_)
             if given.answer == "with" and id_ != given.ids[0] and ask.stage != CONFLICT:
                 continue  # one text, written once: the audit tells whether it closes the others
-            done = _answer(job, given, ask)
+            done = _answer(job, plan, given, ask)
             if done.problems == [answer.NO_CHANGE] and any(one.path == ask.path for one, _ in taken):
                 continue  # an answer before it wrote the same: the audit tells whether that closes it
             if done.entry is None:
@@ -261,7 +265,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     notes = {ask.id: entry.note for ask, entry in taken}
     # where all that was written another side has too, nothing asks about it
     unasked = {unit: {"id": unit, "title": f"{unit}: was written by hand"} for unit in named}
-    edits = {edited_unit(one): one for one in load_plan(job).items if one["kind"] == EDITED}
+    edits = {edited_unit(one): one for one in plan.items if one["kind"] == EDITED}
     given = [(unasked | edits)[unit] | {"path": places[unit], "note": note} for unit, note in named.items()]
     answer.keep_reasons(job, given)
     states |= {one["id"]: "done" for one in given}
@@ -376,9 +380,8 @@ def _check_fit(given: Given, ask: Ask) -> None:
         raise _unfit(wrong, ask)
 
 
-def _answer(job: Job, given: Given, ask: Ask) -> Answered:
+def _answer(job: Job, plan: Plan, given: Given, ask: Ask) -> Answered:
     _check_fit(given, ask)
-    plan = load_plan(job)
     if ask.conflict:
         sides = dict(zip(("base", "ours", "theirs"), ask.conflict.texts, strict=True))
         text = _changed(sides[given.side], given.side, given, ask) if given.side else given.text

@@ -17,7 +17,7 @@ _MOST_STEPS = 200
 def start(wanted, folder, options):
     """An engine on the checkpoint in ``folder``, whose model class vLLM turns into one that embeds.
 
-    It makes no omni output: since 0.28.0 vllm-omni's own pooling stages hand the hidden states on as they are.
+    It makes no omni output: vllm-omni's own pooling stages, since 0.28.0, hand on their hidden states.
     """
     import vllm_omni  # noqa: F401 - patches vLLM, before a model of it is imported
 

@@ -110,28 +110,33 @@ def _changed_lines(before: list[str], after: list[str]) -> set[int]:
 
 
 def _statements(tree: ast.AST) -> list[tuple[int, int]]:
-    return sorted(_span(node) for node in _within(tree) if not _is_silent(node))
+    return sorted(extent(node) for node in within(tree) if not is_silent(node))
 
 
-def _within(node: ast.AST) -> Iterator[ast.stmt]:
+def within(node: ast.AST) -> Iterator[ast.stmt]:
     """The statements of a tree, itself included; none is inside an expression."""
     if isinstance(node, ast.stmt):
         yield node
     for name in ("body", "handlers", "cases", "orelse", "finalbody"):
         for one in getattr(node, name, ()):
-            yield from _within(one)
+            yield from within(one)
 
 
-def _span(node: ast.stmt) -> tuple[int, int]:
+def extent(node: ast.stmt) -> tuple[int, int]:
+    """First and last line of a statement; of a compound one those of its head."""
     body = getattr(node, "body", None)
     end = body[0].lineno - 1 if body else (node.end_lineno or node.lineno)
     return node.lineno, max(end, node.lineno)
 
 
-def _is_silent(node: ast.stmt) -> bool:
+def is_silent(node: ast.stmt) -> bool:
     """Statements that leave no trace of their execution."""
-    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return constant or isinstance(node, (ast.Global, ast.Nonlocal))
+    return is_text(node) or isinstance(node, (ast.Global, ast.Nonlocal))
+
+
+def is_text(node: ast.stmt) -> bool:
+    """Whether a statement is a docstring, or another constant that does nothing."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def ranges(lines: Iterable[int]) -> list[str]:
@@ -153,19 +158,19 @@ def functions(text: str) -> Mapping[str, list[tuple[int, int]]]:
     """
     tree = ast.parse(text)
     found: dict[str, list[tuple[int, int]]] = {}
-    for name, node in _definitions(tree):
+    for name, node in definitions(tree):
         found.setdefault(name, []).extend(span for one in node.body for span in _statements(one))
     inside = {span for spans in found.values() for span in spans}
     return {"": [span for span in _statements(tree) if span not in inside]} | found
 
 
-def _definitions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]:
+def definitions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]:
     """The outermost functions with their qualified names."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Function):
             yield inside + node.name, node
         else:
-            yield from _definitions(
+            yield from definitions(
                 node, f"{inside}{node.name}." if isinstance(node, ast.ClassDef) else inside
             )
 
@@ -191,7 +196,7 @@ def executed_lines(text: str, statements: Mapping[str, Iterable[int]]) -> set[in
 
 
 def without(text: str, left_out: Collection[str]) -> str:
-    """The code of a module without comments, places, and the bodies of the functions ``left_out``."""
+    """The code of a module without comments, places, docstrings, and the bodies of functions ``left_out``."""
     rest, bodies = _code(text)
     return "\n".join([rest, *(f"{name}: {body}" for name, body in bodies.items() if name not in left_out)])
 
@@ -200,8 +205,9 @@ def without(text: str, left_out: Collection[str]) -> str:
 def _code(text: str) -> tuple[str, dict[str, str]]:
     """A module without the bodies of its functions, and those by name."""
     tree, bodies = ast.parse(text), dict[str, str]()
-    for name, node in _definitions(tree):
-        bodies[name] = bodies.get(name, "") + ast.dump(ast.Module(node.body, []))
+    for name, node in definitions(tree):
+        body = node.body[1:] if is_text(node.body[0]) else node.body
+        bodies[name] = bodies.get(name, "") + ast.dump(ast.Module(body, []))
         node.body = [ast.Pass()]
     return ast.dump(tree), bodies
 
@@ -214,7 +220,7 @@ def changed_functions(before: str, after: str) -> set[str]:
 
 def called_names(text: str) -> Iterator[tuple[str, set[str]]]:
     """Each function with the bare names of what it calls."""
-    for name, node in _definitions(ast.parse(text)):
+    for name, node in definitions(ast.parse(text)):
         calls = (one.func for one in walk(node) if isinstance(one, ast.Call))
         yield name, {getattr(one, "attr", getattr(one, "id", "")) for one in calls}
 
@@ -228,7 +234,7 @@ def named(text: str) -> set[str]:
 
 def _bodies(text: str) -> dict[str, list[Function]]:
     found: dict[str, list[Function]] = {}
-    for name, node in _definitions(ast.parse(text)):
+    for name, node in definitions(ast.parse(text)):
         found.setdefault(name, []).append(node)
     return found
 

@@ -155,7 +155,8 @@ def changed_since(triple: Triple, runs: Wanted) -> dict[tuple[str, str], set[str
 
 def _reused(triple: Triple, wanted: Wanted, reuse: Reused) -> dict[tuple[str, str], Ran]:
     if held := _held(_packages(triple), wanted, reuse):
-        say(f"ran before with the same content: {', '.join(' '.join(dict.fromkeys(key)) for key in held)}")
+        names = ", ".join(" ".join(dict.fromkeys(key)) for key in held)
+        say(f"ran before, and all that they execute is as it was: {names}")
     return held
 
 

@@ -3,8 +3,9 @@
 An outcome holds while all of these are as they were: the scenario, the emulator's files that it uses, the
 operators it called, the Python environment, and the files of the three projects that its processes imported.
 What only makes kernels faster does not count: tests hold its results to those of Triton's own interpreter.
-Of a file whose execution is recorded, the bodies of functions that did not run do not count. Where a process
-may have died without a word of what it imported and ran, a failure holds for the very same packages only.
+Of a file whose execution is recorded, the bodies of functions that did not run do not count, nor of a run in
+one process without graphs the blocks that it did not enter. Where a process may have died without a word of
+what it imported and ran, a failure holds for the very same packages only.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +27,17 @@ from npu_upgrade.audit.world import Triple
 from npu_upgrade.code.walk import walk
 from npu_upgrade.evidence.judged import GENERATED
 from npu_upgrade.evidence.observed import Exercised
-from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, devices
+from npu_upgrade.gates.emulation.catalogue import EMULATOR, SERVED, TIERS, devices
 from npu_upgrade.gates.emulation.changed import changed_functions, executed_statements, without
 from npu_upgrade.gates.emulation.environment import Environment
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.gates.emulation.packages import STAMP
+from npu_upgrade.gates.emulation.same_execution import same_execution
 from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 
 RELEASED = Path(__file__).with_name("released.json")
+_WITHOUT_GRAPHS = TIERS[1]
 _KEPT = 16  # outcomes of one run, of different contents
 _CODE = EMULATOR / "npu_emulator"
 _PLAIN = ("dry_run/__main__.py", "dry_run/plugin.py", "autoload.py", "build.py")
@@ -156,10 +161,47 @@ def _content(environment: Environment, path: str, ran: Mapping[str, list[int]] |
 
 
 def _is_content(known: str, environment: Environment, path: str, ran: Mapping[str, list[int]] | None) -> bool:
-    """Whether a file has this content still, or is other only in what did not run."""
+    """Whether a file has this content still, or is other only in functions that did not run."""
     if known.partition(" ")[0] == _whole(environment, path):
         return True
     return ran is not None and known.rpartition(" ")[2] == _of_what_ran(environment, path, ran)
+
+
+def _in_edited(ran: Ran, environment: Environment, path: str) -> dict[str, list[int]] | None:
+    """What a run executes of a file that was edited since; None where the edit may be where it came."""
+    top = path.partition("/")[0]
+
+    folder = environment.packages[top]
+    try:
+        before, after = (
+            (at / path).read_text("utf-8") for at in (folder.with_name(ran.packages[top]), folder)
+        )
+    except OSError:
+        return None
+    return same_execution(before, after, ran.executed[path], partial(_was_loaded, ran, environment))
+
+
+def _was_loaded(ran: Ran, environment: Environment, statement: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import loads nothing that a run had not loaded anyway."""
+    names = [one.name for one in statement.names]
+    modules = [statement.module or ""] if isinstance(statement, ast.ImportFrom) else names
+    places = [module.replace(".", "/") for module in modules]
+    if isinstance(statement, ast.ImportFrom):
+        places += [at for name in names if _is_module(environment, at := f"{places[0]}/{name}")]
+    return not getattr(statement, "level", 0) and all(
+        place.partition("/")[0] in sys.stdlib_module_names
+        or any(path in ran.loaded for path in _files_of(place))
+        for place in places
+    )
+
+
+def _files_of(place: str) -> tuple[str, str]:
+    return f"{place}.py", f"{place}/__init__.py"
+
+
+def _is_module(environment: Environment, place: str) -> bool:
+    top = place.partition("/")[0]
+    return top in environment.packages and any(environment.path(one).exists() for one in _files_of(place))
 
 
 def _whole(environment: Environment, path: str) -> str:
@@ -236,9 +278,9 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def found(tier: str, scenario: Any, environment: Environment) -> Ran | None:
-    """The kept outcome of a run that holds for these packages."""
+    """The kept outcome of a run that holds for these packages, with what it executes of them."""
     name = scenario.name if scenario else tier
-    return next((ran for ran in all_kept(tier, name) if _holds(ran, scenario, environment)), None)
+    return next((held for ran in all_kept(tier, name) if (held := _held(ran, scenario, environment))), None)
 
 
 def _is_of(ran: Ran, scenario: Any, environment: Environment) -> bool:
@@ -250,19 +292,27 @@ def _is_of(ran: Ran, scenario: Any, environment: Environment) -> bool:
     )
 
 
-def _holds(ran: Ran, scenario: Any, environment: Environment) -> bool:
+def _held(ran: Ran, scenario: Any, environment: Environment) -> Ran | None:
     if not _is_of(ran, scenario, environment):
-        return False
+        return None
     others = {top: at for top, at in environment.packages.items() if ran.packages[top] != at.name}
-    if others and ran.outcome.state == FAIL and _scattered(ran.outcome.tier, scenario):
-        return False
+    scattered = _scattered(ran.outcome.tier, scenario)
+    if others and ran.outcome.state == FAIL and scattered:
+        return None
     if any(ran.loaded[top] != _beside(at) for top, at in others.items()):
-        return False
-    return all(
-        _is_content(digest, environment, path, ran.executed.get(path))
-        for path, digest in ran.loaded.items()
-        if "/" in path and path.partition("/")[0] in others
-    )
+        return None
+    edited: dict[str, dict[str, list[int]]] = {}
+    # with graphs, what is compiled leaves no lines
+    by_line = ran.outcome.tier == _WITHOUT_GRAPHS and not scattered
+    for path, digest in ran.loaded.items():
+        if "/" not in path or path.partition("/")[0] not in others:
+            continue
+        if not _is_content(digest, environment, path, ran.executed.get(path)):
+            now = _in_edited(ran, environment, path) if by_line and path in ran.executed else None
+            if now is None:
+                return None
+            edited[path] = now
+    return msgspec.structs.replace(ran, executed=ran.executed | edited) if edited else ran
 
 
 def changed_since(tier: str, scenario: Any, environment: Environment, top: str) -> set[str] | None:
