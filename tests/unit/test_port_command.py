@@ -308,6 +308,14 @@ def test_a_method_and_what_it_calls_are_put_in_together(tmp_path: Path) -> None:
     assert wrap in text
 
 
+def test_where_all_that_is_named_fits_there_is_nothing_to_combine(tmp_path: Path) -> None:
+    wrap = "\n    def wrap(self, states):\n        return self.stage_name, states\n"
+    world = PortWorld(tmp_path, omni_files(GPU_AR_OLD + wrap, NPU_AR))
+    code, data, _ = world.port("--group", "ar.wrap", "--conflicts", "--callers-by-hand")
+    assert (code, [*data["ported"].values()]) == (0, ["ar.wrap"]), data
+    assert wrap in world.ar.read_text()
+
+
 @pytest.mark.parametrize(
     "given", [("--conflicts",), ("--top", "--conflicts"), ("--group", "ar.pack", "--conflicts")]
 )

@@ -261,6 +261,16 @@ def test_other_edits_are_named_and_included_on_demand(upgrade, deliver, refused)
     assert OTHER in upgrade.committed()
 
 
+def test_what_was_included_and_put_back_since_is_no_part_of_it(upgrade, deliver, refused) -> None:
+    """As it was before the upgrade again, the files are those that the gates judged."""
+    before = (upgrade.repo / OTHER).read_text()
+    write(upgrade.repo, OTHER, "MINE = 1\n")
+    assert "gate plan judged other contents" in refused("--include", OTHER)
+    write(upgrade.repo, OTHER, before)
+    assert deliver()[0] == 0
+    assert OTHER not in upgrade.committed()
+
+
 def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
     hunks = [
         {"id": f"h{number}", "tier": tier, "path": RUNNER, "unit": "TideRunner.step", "group": group}

@@ -277,7 +277,7 @@ def _recorded(asked: _Asked, result: Result) -> Result:
         if earlier and earlier.tree != job.subject.tree:  # what waits may be shown by what the files are now
             never = [one for one in never if one.partition(": ")[0] not in evidence["pending"]]
         known = {one.partition(": ")[0] for one in never}
-        pending = [one for one in evidence["pending"] if one not in known] + never
+        pending = [one for one in dict.fromkeys(evidence["pending"]) if one not in known] + never
         result.data["pending"] = evidence["pending"] = pending
     result.summary = asked.target + result.summary
     if job.gate != NEIGHBOUR and not asked.whole:

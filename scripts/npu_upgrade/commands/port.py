@@ -121,7 +121,7 @@ def _run(args: argparse.Namespace) -> Result:
     found = survey(*sides, known, ledger.decided, wanted)
     items = [] if listed else port_inputs.upstream_items(inputs)
     whole = drafts(found.left, inputs.npu, inputs.upstream, fitting=bool(listed))
-    chosen = _chosen(args, whole)
+    chosen = _chosen(args, whole, found.left)
     asked = _asked(args, found.left, ledger, chosen)
     _enter(ledger, found, items, inputs)
     done, chosen = _taken(args, found, inputs, asked, chosen)
@@ -186,10 +186,10 @@ def _as_data(one: Draft) -> dict[str, Any]:
     return {"path": one.path, "unit": one.unit, "hunks": list(one.ids), "conflicts": one.conflicts}
 
 
-def _chosen(args: argparse.Namespace, whole: Sequence[Draft]) -> list[Draft]:
+def _chosen(args: argparse.Namespace, whole: Sequence[Draft], left: Sequence[Ranked]) -> list[Draft]:
     """The methods to put in as a whole: those of --group of which not all fits, with --conflicts."""
     chosen = [one for one in whole if args.conflicts and one.group in args.group]
-    if args.conflicts and not chosen:
+    if args.conflicts and not chosen and not any(entry.hunk.group in args.group for entry in left):
         raise BadInput(
             f"nothing of {', '.join(args.group)} is left to be combined",
             expected="a method of which hunks do not fit",

@@ -90,17 +90,17 @@ def load_plan(job: Job, repo: Path | None = None) -> Plan:
 def _further(job: Job, repo: Path, files: Collection[str]) -> list[str]:
     """What belongs to the upgrade beyond the merged files.
 
-    It is the edits in their folders and those that an answer speaks of or an audit asked for, and what was
+    It is the edits in their folders and those that an answer speaks of, an audit asked for, or a person
     included.
     """
     try:
         checkout = open_checkout(repo)
         folders = {str(Path(path).parent) for path in files} - {"."}
         base = base_of(checkout, job.marker)
-        beside = {*edited(checkout, base, folders), *job.included}
+        beside = {*edited(checkout, base, folders)}
         answered = {entry.path for entry in job.journal.answers() if entry.path and entry.how != "waive"}
         audits = (one.data for one in job.ledger().records if one.gate == "audit")
-        wanted = answered.union(*(data.get("failing_in", ()) for data in audits))
+        wanted = answered.union(job.included, *(data.get("failing_in", ()) for data in audits))
         beside |= {*changed_since(checkout, base, wanted - beside - set(files))}
     except UpgradeError:  # whoever commits there is told why git cannot
         return []
