@@ -64,9 +64,6 @@ def since(folder: Path, *changes: tuple[str, str]) -> list[tuple[str, str, str]]
     ("before", "now", "kind"),
     [
         ("        if fast:\n            self.pull(fast)\n", "", "lost"),
-        ("load is not None and self.rope", "self.rope", "lost"),
-        ("if fast:", "if not fast:", "lost"),
-        ("load, tight=True", "load", "lost"),
         ("    def pull(self, load):\n        return self.rope.pull(load)\n", "", "override"),
         ("    loud = False\n", "", "override"),
     ],
@@ -75,12 +72,9 @@ def test_what_is_gone_with_nothing_in_its_place(tmp_path: Path, before: str, now
     assert [one[0] for one in since(tmp_path, (before, now))] == [kind]
 
 
-def test_what_empties_a_block_and_what_others_say_too_is_found(tmp_path: Path) -> None:
+def test_what_empties_a_block_is_found(tmp_path: Path) -> None:
     emptied = ("            self.pull(fast)\n", "            pass\n")
-    elsewhere = ("    print(os.name)", "    print(os.name)\n    fast = load = 1")
     assert [one[0] for one in since(tmp_path / "a", emptied)] == ["lost"]
-    dropped = ("load is not None and self.rope", "self.rope")
-    assert "lost" in [one[0] for one in since(tmp_path / "b", dropped, elsewhere)]
 
 
 def test_a_method_that_is_gone_and_still_asked_for(tmp_path: Path) -> None:
@@ -135,7 +129,7 @@ def test_a_method_that_others_ask_whether_it_is_there(tmp_path: Path, asked: str
         [("load, tight=True", "load, loose=False")],
         [("fast, tight=None", "fast")],
         [("        if fast:\n", "        if fast and load:\n")],
-        # another change beside it: the function was worked on
+        # a keyword: its own check tells
         [("load, tight=True", "load"), ("        return load\n\n\ndef", "        return self\n\n\ndef")],
         # moved into what calls it
         [

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from npu_upgrade.audit.checks.attributes import undefined_reads
-from npu_upgrade.audit.checks.parity_conditions import sense_of
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.overrides import device_files, functions_of
-from npu_upgrade.audit.parity.lost import EMPTY, KEYWORD, OPERAND, STEP, lost
+from npu_upgrade.audit.parity.lost import KEYWORD, OPERAND, STEP, lost
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.statements import END, Statement, split_statements
@@ -32,7 +31,7 @@ from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.scope import Scope, locals_of, scope_of
 
 ABOUT = (
-    "statements, keywords, operands and overrides of the old pair that are gone with nothing in their place"
+    "statements, methods and overrides of the old pair that are gone with nothing in their place"
 )
 
 _WORD = re.compile(r"[A-Za-z_]\w+")
@@ -42,22 +41,28 @@ _NO_MATTER = re.compile(r"(logger\.|log\.|assert |import |from |global |nonlocal
 def check(world: World) -> Iterator[Finding]:
     if world.old is None or world.triple.omni is None:  # vllm-ascend's own releases take away on purpose
         return
-    told = {id(item.npu.node) for kind in (OPERAND, KEYWORD, STEP) for item in lost(world, kind)}
+    told = told_of_what_it_follows(world)
     for file in world.files:
         old = world.old.program.file(file.path)
         if old is None or old.source == file.source:
             continue
-        before = {_place(scope): scope for scope in functions_of(old)}
+        before = {place_of(scope): scope for scope in functions_of(old)}
         for scope in functions_of(file):
-            was = before.get(_place(scope))
+            was = before.get(place_of(scope))
             gone, whole = _gone(scope, was) if was and id(scope.node) not in told else ("", "")
-            if was and gone and not _is_moved(gone, whole, scope, world):
+            if was and gone and not is_moved(gone, whole, scope, world):
                 yield from _finding(scope, was, gone, whole, world)
         for name, cls in file.classes.items():
             if name in old.classes:
                 yield from _overrides(cls, old.classes[name])
                 yield from _methods(cls, old.classes[name], world)
     yield from _for_device(world, world.old)
+
+
+@held
+def told_of_what_it_follows(world: World) -> set[int]:
+    """The functions of which another check says that what they follow still has what they lost."""
+    return {id(item.npu.node) for kind in (OPERAND, KEYWORD, STEP) for item in lost(world, kind)}
 
 
 def _for_device(world: World, before: World) -> Iterator[Finding]:
@@ -71,7 +76,8 @@ def _for_device(world: World, before: World) -> Iterator[Finding]:
                     yield found
 
 
-def _place(scope: Scope) -> tuple[str, str]:
+def place_of(scope: Scope) -> tuple[str, str]:
+    """The class and the name of a function."""
     return scope.owner.name if scope.owner else "", scope.name.rpartition(".")[2]
 
 
@@ -91,9 +97,6 @@ def _gone(scope: Scope, was: Scope) -> tuple[str, str]:
         telling = [s.key for s in theirs[a0:a1] if not _NO_MATTER.match(s.key)]
         blocks = sum(s.indent == min(one.indent for one in theirs[a0:a1]) for s in theirs[a0:a1])
         return (telling[0], " ".join(telling)) if telling and blocks == 1 else nothing
-    if kind == "replace" and a1 - a0 == b1 - b0 == 1:
-        part = _part(theirs[a0].key, ours[b0].key)
-        return part, part
     return nothing
 
 
@@ -111,45 +114,13 @@ def _statements(scope: Scope) -> list[Statement]:
     return [statement for statement in split_statements(source) if statement.key != END]
 
 
-def _part(before: str, now: str) -> str:
-    """The operand or keyword that is all that a statement lost, or the condition that it turned round."""
-    old, new = _parsed(before), _parsed(now)
-    if old is None or new is None:
-        return ""
-    for one in ast.walk(old):
-        if isinstance(one, (ast.If, ast.While, ast.IfExp)):
-            test = next((n.test for n in ast.walk(new) if isinstance(n, type(one))), None)
-            if test is not None and sense_of(test) == sense_of(one.test, negated=True):
-                return unparse(one.test)
-    wanted = unparse(new)
-    for one in ast.walk(old):
-        parts: list = one.values if isinstance(one, ast.BoolOp) else getattr(one, "keywords", [])
-        for place, part in enumerate(list(parts)):
-            del parts[place]
-            left = unparse(ast.parse(unparse(old))) if parts or isinstance(one, ast.Call) else ""
-            parts.insert(place, part)
-            # What is empty is what the callee takes by itself, most often.
-            empty = isinstance(part, ast.keyword) and unparse(part.value) in EMPTY
-            if left == wanted:
-                return "" if empty else unparse(part)
-    return ""
-
-
-def _parsed(key: str) -> ast.Module | None:
-    key = key.removeprefix("el")
-    try:
-        return ast.parse(f"{key} pass" if key.endswith(":") else key)
-    except SyntaxError:
-        return None
-
-
 def _finding(scope: Scope, was: Scope, gone: str, whole: str, world: World) -> Iterator[Finding]:
-    if not _is_there(whole, scope, world) or _is_followed(_place(scope)[1], gone, world):
+    if not is_there(whole, scope, world) or is_followed(place_of(scope)[1], gone, world):
         return
     yield Finding(
         kind="lost",
         owner=scope.owner.name if scope.owner else scope.name,
-        subject=f"{cut(gone, 60)} in {_place(scope)[1]}",
+        subject=f"{cut(gone, 60)} in {place_of(scope)[1]}",
         what=f"{scope.name} no longer has `{cut(gone, 80)}`, and nothing else of it changed",
         here=side(scope.file, scope.node.body[0].lineno, scope.name),
         there=side(was.file, was.node.body[0].lineno, cut(gone, 100)),
@@ -159,24 +130,25 @@ def _finding(scope: Scope, was: Scope, gone: str, whole: str, world: World) -> I
     )
 
 
-def _is_followed(name: str, gone: str, world: World) -> bool:
+def is_followed(name: str, gone: str, world: World) -> bool:
     """Whether functions of that name beyond the NPU side had it in the old pair, and none has it now."""
     assert world.old
     had, has = (
-        any(gone in text_of(scope.node) for scope in _named(name, side)) for side in (world.old, world)
+        any(gone in text_of(scope.node) for scope in named_beyond(name, side)) for side in (world.old, world)
     )
     return had and not has
 
 
-def _named(name: str, world: World) -> Iterator[Scope]:
+def named_beyond(name: str, world: World) -> Iterator[Scope]:
+    """The functions of that name that are not audited, of all trees."""
     audited = {file.path for file in world.files}
     for package in world.program.trees:
         for path, _ in files_with(world.program, package, f"def {name}("):
             file = world.program.file(path) if path not in audited else None
-            yield from (one for one in functions_of(file) if _place(one)[1] == name) if file else ()
+            yield from (one for one in functions_of(file) if place_of(one)[1] == name) if file else ()
 
 
-def _is_moved(gone: str, whole: str, scope: Scope, world: World) -> bool:
+def is_moved(gone: str, whole: str, scope: Scope, world: World) -> bool:
     """Whether another place of the NPU side has it now that had it not: the text, or all its words.
 
     A single word says too little: much else may have brought it there.
@@ -185,7 +157,7 @@ def _is_moved(gone: str, whole: str, scope: Scope, world: World) -> bool:
     if gone in text_of(scope.node):  # a condition that is turned round has all its words still
         return False
     words = _words(whole) - {"self"}
-    own, then = (scope.file.path, *_place(scope)), _units(world.old)
+    own, then = (scope.file.path, *place_of(scope)), _units(world.old)
     for place, (text, now) in _units(world).items():
         was, had = then.get(place, ("", Counter[str]()))
         if place == own or text == was:
@@ -210,7 +182,7 @@ def _units(world: World) -> dict[_Unit, tuple[str, Counter[str]]]:
         for scope in functions_of(file):
             start, end = scope.node.body[0].lineno - 1, scope.node.body[-1].end_lineno or 0
             left[start:end] = [""] * (end - start)
-            found[file.path, *_place(scope)] = _counted(text_of(scope.node))
+            found[file.path, *place_of(scope)] = _counted(text_of(scope.node))
         found[file.path, "", ""] = _counted("\n".join(left))
     return found
 
@@ -219,7 +191,7 @@ def _counted(text: str) -> tuple[str, Counter[str]]:
     return text, Counter(_WORD.findall(text))
 
 
-def _is_there(gone: str, scope: Scope, world: World) -> bool:
+def is_there(gone: str, scope: Scope, world: World) -> bool:
     """Whether the trees have all the words still: none is of an interface that went.
 
     What the function only calls on itself is defined somewhere, under that name.

@@ -1,0 +1,138 @@
+"""Statements of the NPU side that are otherwise at one place than in the old pair, and nobody else has it so.
+
+Where upstream or another side changed, the new form is found there, or the old one is gone there; where the
+NPU side changed on purpose, more than one place did, or a new name came with it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from npu_upgrade.audit.checks.lost import (
+    is_followed,
+    is_moved,
+    is_there,
+    named_beyond,
+    place_of,
+    told_of_what_it_follows,
+)
+from npu_upgrade.audit.finding import Finding, side
+from npu_upgrade.audit.one_place import Otherwise, otherwise
+from npu_upgrade.audit.overrides import functions_of
+from npu_upgrade.audit.world import World
+from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.code.walk import walk
+from npu_upgrade.ground.tables import cut
+from npu_upgrade.program.conditions import text_of
+from npu_upgrade.program.program import File
+from npu_upgrade.program.scope import Scope
+
+ABOUT = "statements that are otherwise at one place than in the old pair, where no other side has them so"
+
+_TOGETHER = 2  # statements that are replaced by as many: more were written anew
+
+
+Place = tuple[str, str]  # a class and a function, of which either may be none
+
+
+@dataclass(frozen=True)
+class _Altered:
+    """``scope`` is the function with it, or the module where it is in none."""
+
+    place: Place
+    scope: Scope
+    old: File
+    before: str
+    now: str
+    what: Otherwise
+
+
+def check(world: World) -> Iterator[Finding]:
+    if world.old is None or not world.of_omni:
+        return
+    found = [one for file in world.files for one in _in_file(file, world.old.program.file(file.path))]
+    told, times = told_of_what_it_follows(world), Counter((one.before, one.now) for one in found)
+    for one in found:
+        alone = times[one.before, one.now] == 1 and id(one.scope.node) not in told
+        if alone and not _has_reason(one, world):
+            yield _finding(one)
+
+
+def _in_file(file: File, old: File | None) -> Iterator[_Altered]:
+    if old is None or old.source == file.source:
+        return
+    before = _blocks(old)
+    for place, (scope, body) in _blocks(file).items():
+        theirs, ours = _keys(before[place][1]) if place in before else [], _keys(body)
+        changes = SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes()
+        for kind, a0, a1, b0, b1 in changes if ours != theirs else ():
+            if kind == "replace" and a1 - a0 == b1 - b0 <= _TOGETHER:
+                for was, now in zip(theirs[a0:a1], ours[b0:b1], strict=True):
+                    if what := otherwise(was, now):
+                        yield _Altered(place, scope, old, was, now, what)
+
+
+def _blocks(file: File) -> dict[Place, tuple[Scope, Sequence[ast.stmt]]]:
+    """The statements of each function, and those of the module and its classes that are in none."""
+    outside = [("", file.tree.body), *((name, cls.node.body) for name, cls in file.classes.items())]
+    found: dict[Place, tuple[Scope, Sequence[ast.stmt]]] = {}
+    for name, body in outside:
+        left = [one for one in body if not isinstance(one, (Function, ast.ClassDef))]
+        found[name, ""] = (Scope(file, file.tree), left)
+    return found | {place_of(scope): (scope, scope.node.body) for scope in functions_of(file)}
+
+
+def _keys(body: Sequence[ast.stmt]) -> list[str]:
+    source = "\n".join(map(unparse, body))
+    return [statement.key for statement in split_statements(source) if statement.key != END]
+
+
+def _has_reason(one: _Altered, world: World) -> bool:
+    """Whether another side tells why it is otherwise, or a name that is new there or gone everywhere."""
+    name, what = one.place[1], one.what
+    if what.name and what.now and (what.name not in one.old.source or _is_renamed(one)):
+        return True
+    if not is_there(what.before, one.scope, world):
+        return True
+    if not name:
+        return False
+    return (
+        (what.now and any(one.now in text_of(other.node) for other in named_beyond(name, world)))
+        or is_followed(name, one.before, world)
+        or (not what.name and is_moved(what.before, what.before, one.scope, world))
+    )
+
+
+def _is_renamed(one: _Altered) -> bool:
+    """Whether a name of the function's own is called otherwise throughout."""
+    return one.what.before not in {
+        node.id for node in walk(one.scope.node) if isinstance(node, ast.Name)
+    } and (one.what.before.isidentifier())
+
+
+def _finding(one: _Altered) -> Finding:
+    owner, name = one.place
+    file = one.scope.file
+    where = ".".join(filter(None, one.place)) or file.path.rpartition("/")[2]
+    had, now = (
+        cut(one.what.before, 60),
+        f"has `{cut(one.what.now, 60)}`" if one.what.now else "has it no longer",
+    )
+    line = one.scope.node.body[0].lineno
+    return Finding(
+        kind="altered",
+        owner=owner or name or file.module,
+        subject=f"{had} in {name or owner or file.module}: {cut(one.before, 80)}",
+        what=f"{where} had `{had}` in `{cut(one.before, 100)}` and {now}",
+        here=side(file, line, where),
+        there=side(one.old, line, cut(one.before, 100)),
+        incident="P",
+        why="neither upstream nor another side has it so, and the statements around it are as they were",
+        todo="put it back, or waive it with the reason",
+    )
