@@ -25,7 +25,7 @@ Node = Any
 
 @dataclass(frozen=True)
 class Otherwise:
-    """What stood at the one place, and what stands there, if anything; ``name`` is the new or the lost one."""
+    """What stood at the one place, and what stands there, if anything; ``name``: the new or lost one."""
 
     before: str
     now: str

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.formatting import formatted
 from npu_upgrade.commands import port_inputs
 from npu_upgrade.commands.arguments import option
@@ -46,6 +47,7 @@ from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.port_ledger import DECIDED, GONE, OPEN, PORTED, Ledger
 from npu_upgrade.job.upgrade import NO_PORT
 from npu_upgrade.lineage.items import Item
+from npu_upgrade.port.agreement import agreement_of
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.draft import Draft, drafts, put
 from npu_upgrade.port.hunks import Hunk
@@ -162,6 +164,10 @@ def _taken(
         npu = npu.with_texts(done.files)
         chosen = drafts(left, npu, inputs.upstream, fitting=True)
     done.files |= put(chosen, npu)
+    if asked and not agreed:  # of conflicts what the NPU side has, until they are decided
+        texts = {path: answers(text, path)[0].text for path, text in done.files.items()}
+        broken = agreement_of(inputs.npu).broken(dict(inputs.npu.texts) | texts)
+        done.by_hand = [one.what for one in broken]
     return done, chosen
 
 

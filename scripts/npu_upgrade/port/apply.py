@@ -27,7 +27,7 @@ class Applied:
     """The changed files by path, what was taken (needed hunks too), what was refused and why.
 
     ``imports`` are the imports that were added or dropped, each with its file; ``by_hand`` is what of the
-    tree does not agree with them yet.
+    tree does not agree with them yet, where somebody looked.
     """
 
     files: dict[str, str] = field(default_factory=dict)
@@ -60,8 +60,7 @@ def apply(
             chosen.remove(name)
         texts, imports = work.with_imports(chosen)
     files = {path: text for path, text in texts.items() if text != npu.texts[path]}
-    left = [] if agreed else [broken.what for broken in agreement_of(npu).broken(texts)]
-    return Applied(files, work.all_of(chosen), refused, imports, left)
+    return Applied(files, work.all_of(chosen), refused, imports)
 
 
 class Work:

@@ -30,9 +30,7 @@ from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import ClassSymbol
 from npu_upgrade.program.scope import Scope, locals_of, scope_of
 
-ABOUT = (
-    "statements, methods and overrides of the old pair that are gone with nothing in their place"
-)
+ABOUT = "statements, methods and overrides of the old pair that are gone with nothing in their place"
 
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _NO_MATTER = re.compile(r"(logger\.|log\.|assert |import |from |global |nonlocal |pass$|['\"]|print\()")
