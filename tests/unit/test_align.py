@@ -6,6 +6,7 @@ import itertools
 import textwrap
 
 from code_gen import versions
+from drawn import examples
 from hypothesis import given, settings
 
 from npu_upgrade.code.statements import split_statements
@@ -20,7 +21,7 @@ def paired(pairs, a, b) -> list[tuple[str, str]]:
     return [(a[i].key, b[j].key) for i, j in pairs]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(versions())
 def test_pairs_are_equal_statements_in_order(sides):
     base, side = split_statements(sides[0]), split_statements(sides[1])
@@ -29,7 +30,7 @@ def test_pairs_are_equal_statements_in_order(sides):
     assert all(x[0] < y[0] and x[1] < y[1] for x, y in itertools.pairwise(pairs))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(versions())
 def test_fine_changes_turn_one_version_into_the_other(sides):
     base, side = split_statements(sides[0]), split_statements(sides[1])

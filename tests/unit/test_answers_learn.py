@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from code_gen import three_versions
+from drawn import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -201,7 +202,7 @@ def round_trip(texts: list[str], preimage: str, edited: str, postimage: str) -> 
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.filter_too_much])
 def test_what_is_learned_from_any_merge_gives_the_resolved_text(seed: int) -> None:
     rng = random.Random(seed)
     texts = list(three_versions(rng, 7))

@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 from code_gen import versions
+from drawn import examples
 from hypothesis import given, settings
 
 from npu_upgrade.code.statements import Comment, Statement, split_statements
@@ -49,7 +50,7 @@ def test_a_place_splits_at_the_block_that_all_three_have():
     assert parts == [Span(0, 1, 0, 1, 0, 1), Span(1, 5, 1, 5, 1, 5), Span(5, 6, 5, 5, 5, 6)]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(versions())
 def test_the_parts_of_a_place_cover_it_in_order(sides):
     base, ours, theirs = map(split_statements, sides)

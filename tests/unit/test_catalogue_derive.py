@@ -6,6 +6,7 @@ import random
 
 import pytest
 from code_gen import three_versions
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,7 +125,7 @@ def test_another_method_has_other_ids() -> None:
     assert len(ids) == 2
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(min_value=0, max_value=10**6))
 def test_every_difference_is_in_exactly_one_place(seed: int) -> None:
     base, ours, _ = three_versions(random.Random(seed))

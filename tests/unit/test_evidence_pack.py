@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from drawn import examples
 from evidence_kit import add_run
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -149,7 +150,7 @@ def test_a_pack_without_a_manifest_is_refused(packed: tuple[Path, str], tmp_path
 
 
 @settings(
-    max_examples=40,
+    max_examples=examples(40),
     phases=[Phase.generate],  # a smaller damage says no more, and looking for one takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import pytest
+from drawn import examples
 from evidence_kit import STARTED, SUBJECT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,7 +100,7 @@ def test_a_secret_across_the_pieces_of_an_endless_line() -> None:
     assert secret.encode() not in b"".join(Redactor({"MY_SECRET": secret}).log(io.BytesIO(line)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(SECRET.map(lambda text: "S3" + text))
 def test_a_planted_secret_is_nowhere(secret: str) -> None:
     with TemporaryDirectory() as place:

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 from code_gen import Node, call, reword
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,7 +121,7 @@ def statements(draw: st.DrawFn) -> list[str]:
     return [canonical(code) for code in (base, sides[0].code, sides[1].code)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(statements())
 def test_no_word_of_a_side_gets_lost(three):
     base, ours, theirs = three
@@ -133,7 +134,7 @@ def test_no_word_of_a_side_gets_lost(three):
     assert set(words(outcome.text)) <= {*words(base), *words(ours), *words(theirs)}, "nothing is invented"
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(statements())
 def test_one_sided_changes_are_taken_whole(three):
     base, side, _ = three

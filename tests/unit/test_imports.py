@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lineage_kit import RUNNERS, write_tree
@@ -267,7 +268,7 @@ BODIES = st.one_of(
     st.lists(BODIES, max_size=4),
     st.lists(BODIES.filter(lambda text: "<<<" not in text), max_size=3),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_deriving_settles_parses_and_keeps_the_rest(
     trees: tuple, head: list[str], body: list[str], old: list[str]
 ) -> None:

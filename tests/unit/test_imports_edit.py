@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -244,7 +245,7 @@ def rest(text: str) -> list[str]:
 
 
 @given(FILES, st.lists(IMPORTS, max_size=5), st.sampled_from(["\n", "\r\n"]), st.booleans())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_an_edit_changes_nothing_but_imports(text: str, items: list[Import], eol: str, end: bool) -> None:
     text = (text + "\n" * end).replace("\n", eol)
     have = [item for line in import_lines(text) for item in line.imports]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -303,7 +304,7 @@ values = st.recursive(
 
 
 @given(data=st.dictionaries(st.text(), values, max_size=4), summary=st.text().filter(lambda t: "\n" not in t))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_json_survives_the_round_trip(job, data, summary):
     for name in ("evidence.jsonl", "evidence.head"):
         (job.store.folder / name).unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import ast
 import textwrap
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,7 +79,7 @@ def expected(source: str) -> dict[str, str]:
     return {name: unit.source for name, unit in parse_module(source).units.items()}
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(MODULES)
 def test_it_finds_what_the_parser_finds(source: str) -> None:
     try:

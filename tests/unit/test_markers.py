@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from code_gen import three_versions
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -218,7 +219,7 @@ def sprinkled(rng: random.Random, statements: list[Statement]) -> list[Statement
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_adding_keeps_the_code_and_is_done_once(seed: int) -> None:
     rng = random.Random(seed)
     _, ours, theirs = map(split_statements, three_versions(rng, 6))

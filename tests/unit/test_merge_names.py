@@ -13,6 +13,7 @@ import symtable
 import textwrap
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -182,7 +183,7 @@ def edit(rng: random.Random, nodes: Block) -> None:
         nodes[at] = (simple(rng), [])
 
 
-@settings(max_examples=1500, derandomize=True)
+@settings(max_examples=examples(1500), derandomize=True)
 @given(versions())
 def test_no_result_reads_a_name_whose_binding_it_dropped(sides: tuple[str, str, str]) -> None:
     assert silent(*sides) == set()

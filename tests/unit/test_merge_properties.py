@@ -14,6 +14,7 @@ from itertools import combinations
 
 import pytest
 from code_gen import edited_apart, versions
+from drawn import examples
 from hypothesis import assume, given, settings
 
 from npu_upgrade.code.statements import END, Statement, split_statements
@@ -23,8 +24,8 @@ from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import MergedMethod, as_module, resolved, syntax_error
 
 # The same examples on every run: some generated triples have no one right answer to check against.
-many = settings(max_examples=250, derandomize=True)
-some = settings(max_examples=100, derandomize=True)
+many = settings(max_examples=examples(250), derandomize=True)
+some = settings(max_examples=examples(100), derandomize=True)
 
 
 def merge(*sides: str) -> MergedMethod:

@@ -5,6 +5,7 @@ import os
 
 import model_kit as kit
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ def kinds(header):
 
 
 @given(tensors=TENSORS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_what_was_written_is_read(tmp_path_factory, tensors):
     shapes = {name: shape for name, (shape, _) in tensors.items()}
     dtypes = {name: dtype for name, (_, dtype) in tensors.items()}
@@ -41,7 +42,7 @@ def test_what_was_written_is_read(tmp_path_factory, tensors):
 
 
 @given(data=st.binary(max_size=64) | st.binary(max_size=40).map(kit.with_header))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
     header = read_header(written(tmp_path_factory.mktemp("x"), data))
     assert header.findings or header.tensors
@@ -58,13 +59,13 @@ ENTRY = st.fixed_dictionaries(
 
 
 @given(value=JSON | st.dictionaries(st.text(max_size=5), ENTRY, max_size=4))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_header_is_read_or_refused(tmp_path_factory, value):
     read_header(written(tmp_path_factory.mktemp("x"), kit.with_header(value, bytes(16))))
 
 
 @given(cut=st.integers(1, 4000))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_file_cut_anywhere_is_not_sound(tmp_path_factory, cut):
     data = kit.shard(kit.llama_shapes())
     assert not read_header(written(tmp_path_factory.mktemp("x"), data[: -min(cut, len(data))])).sound

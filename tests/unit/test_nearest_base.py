@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 
 from code_gen import versions
+from drawn import examples
 from hypothesis import given, settings
 
 from npu_upgrade.code.statements import END, Statement, split_statements
@@ -20,14 +21,14 @@ def keys(statements: list[Statement]) -> list[str]:
     return [s.key for s in statements if s.key != END]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(versions())
 def test_a_method_equal_to_the_best_version_has_it_as_base(sides):
     best, older, newer = map(split_statements, sides)
     assert keys(nearest_base(best, [older], [newer], best)) == keys(best)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(versions())
 def test_a_method_equal_to_a_neighbour_has_that_as_base(sides):
     best, older, newer = map(split_statements, sides)
@@ -35,7 +36,7 @@ def test_a_method_equal_to_a_neighbour_has_that_as_base(sides):
     assert keys(nearest_base(best, [older], [newer], newer)) == keys(newer)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(versions())
 def test_what_both_sides_ported_and_nothing_else_joins_the_base(sides):
     base, ours, theirs = map(split_statements, sides)
@@ -44,7 +45,7 @@ def test_what_both_sides_ported_and_nothing_else_joins_the_base(sides):
     assert not Counter(keys(base)) - Counter(keys(add_ported(base, ours, theirs)))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(versions())
 def test_a_line_that_only_omni_has_does_not_change_the_base(sides):
     best, older, newer = map(split_statements, sides)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from code_gen import versions
+from drawn import examples
 from hypothesis import Phase, given, settings
 from lineage_kit import RUNNERS
 
@@ -26,7 +27,7 @@ from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.pieces import as_module
 
 # Shrinking merges takes minutes and tells little more.
-many = settings(max_examples=40, derandomize=True, phases=(Phase.explicit, Phase.generate))
+many = settings(max_examples=examples(40), derandomize=True, phases=(Phase.explicit, Phase.generate))
 
 
 def read(source: str) -> list[Statement]:

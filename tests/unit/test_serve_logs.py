@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,7 +90,7 @@ def test_every_text_finds_its_own_signature_or_a_more_specific_one() -> None:
                 assert order.index(found.id) <= order.index(one.id)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.sampled_from(ROOTS),
     st.lists(st.sampled_from(NOISE + WRAPPER_LINES), max_size=6),
@@ -102,14 +103,14 @@ def test_noise_and_wrappers_around_never_change_the_root(
     assert root([*before, *log, *after]) == id
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.permutations(WRAPPER_LINES), st.integers(0, len(WRAPPER_LINES)))
 def test_the_order_of_wrappers_does_not_matter(lines: list[str], place: int) -> None:
     error = WORKER + "ValueError: No available memory for the cache blocks."
     assert root([*lines[:place], error, *lines[place:]]) == "no-memory-for-cache-blocks"
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.randoms(use_true_random=False), st.sampled_from(ROOTS))
 def test_interleaved_processes_are_told_apart(random, id: str) -> None:
     log = (FOLDER / f"{id}.log").read_text("utf-8").splitlines()
@@ -123,7 +124,7 @@ def test_interleaved_processes_are_told_apart(random, id: str) -> None:
     assert root(log) == id
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.text(max_size=80), max_size=30))
 def test_any_text_is_read(lines: list[str]) -> None:
     explain(parse(lines)).as_json()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from code_gen import methods, versions
+from drawn import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ def stripped(source: str) -> list[str]:
     return [line.rstrip() for line in source.rstrip().split("\n")]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(methods())
 def test_a_method_survives_the_round_trip(source):
     assert render(split_statements(source)) == source
@@ -43,7 +44,7 @@ def test_the_files_of_this_repository_survive_the_round_trip():
         assert stripped(render(split_statements(source))) == stripped(source), path
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(methods())
 def test_layout_and_comments_do_not_change_the_keys(source):
     plain = ast.unparse(ast.parse(as_module(source)).body[0].body[0])
@@ -51,7 +52,7 @@ def test_layout_and_comments_do_not_change_the_keys(source):
     assert code(plain) == [(indent - 4, key) for indent, key in code(source)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(versions())
 def test_keys_differ_exactly_where_the_code_does(sides):
     trees = [ast.dump(ast.parse(as_module(side))) for side in sides]
