@@ -19,7 +19,7 @@ _TEXT = re.compile(
     r"(logger\.|log\.|warnings\.|assert |raise |import |from |global |nonlocal |print\(|['\"])"
 )
 _LISTS = {"args", "keywords", "values", "elts", "decorator_list"}  # of which one may be gone
-_OPERATORS = (ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+_Operator = ast.operator | ast.cmpop | ast.boolop | ast.unaryop
 Node = Any
 
 
@@ -93,7 +93,7 @@ def _kind(one: _Difference) -> Otherwise | None:
     old, new = one.old, one.new
     if isinstance(old, list):
         return _gone(one)
-    if isinstance(old, _OPERATORS) and isinstance(new, _OPERATORS):
+    if isinstance(old, _Operator) and isinstance(new, _Operator):
         return Otherwise(_sign(old), _sign(new))
     if not (isinstance(old, ast.expr) and isinstance(new, ast.expr)):
         return None
@@ -123,7 +123,7 @@ def _are_beside(old: ast.expr, new: ast.expr) -> bool:
     return isinstance(old, ast.Name) and isinstance(new, ast.Name)
 
 
-def _sign(operator: ast.AST) -> str:
+def _sign(operator: _Operator) -> str:
     a, b = ast.Name("a"), ast.Name("b")
     if isinstance(operator, ast.boolop):
         made: ast.expr = ast.BoolOp(operator, [a, b])

@@ -103,7 +103,7 @@ def _has_reason(one: _Altered, world: World) -> bool:
     if not name:
         return False
     return (
-        (what.now and any(one.now in text_of(other.node) for other in named_beyond(name, world)))
+        (bool(what.now) and any(one.now in text_of(other.node) for other in named_beyond(name, world)))
         or is_followed(name, one.before, world)
         or (not what.name and is_moved(what.before, what.before, one.scope, world))
     )
