@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from npu_upgrade.code.statements import END, Comment, Statement, render, split_statements
 from npu_upgrade.lineage.marker_places import counted as markers_of
 from npu_upgrade.lineage.marker_places import is_marker, is_rule, omni_code, unmarked_runs
-from npu_upgrade.merge.markers import MARKER, add_markers, close_in_place
+from npu_upgrade.lineage.marking import MARKER, add_markers
+from npu_upgrade.merge.markers import close_in_place
 from npu_upgrade.threeway.method import merge_method
 
 OPENERS = [

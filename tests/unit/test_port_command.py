@@ -18,6 +18,7 @@ from npu_upgrade.commands import port_inputs
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.conflicts import FROM_PORT, conflicts_in, without
 from npu_upgrade.job.job import Job, start_job
+from npu_upgrade.lineage.marking import MARKER
 
 AR = f"{NPU_WORKER}/npu_ar_model_runner.py"
 GPU_AR = f"{GPU_WORKER}/gpu_ar_model_runner.py"
@@ -306,6 +307,22 @@ def test_a_method_and_what_it_calls_are_put_in_together(tmp_path: Path) -> None:
     (conflict,) = conflicts_in(text, AR, {})
     assert [f"{side}\n" for side in conflict.texts] == [steps, ours, theirs]
     assert wrap in text
+
+
+def test_what_it_brings_into_a_copied_method_stands_between_markers(tmp_path: Path) -> None:
+    """Of a method of omni's own nothing is marked, nor what stood without markers before."""
+    calls = "        tokens = self.count(batch)\n"
+    changed = GPU_AR_OLD.replace(calls, f"{calls}        self.mark(tokens)\n        self.note(tokens)\n")
+    changed = changed.replace('{"hidden": states}', '{"hidden": states, "mark": self.marks}')
+    helpers = "\n    def mark(self, tokens):\n        self.marks = tokens\n"
+    helpers += "\n    def note(self, tokens):\n        pass\n"
+    world = PortWorld(tmp_path, omni_files(changed + helpers, NPU_AR))
+    groups = ("ar.run", "ar.pack", "ar.mark", "ar.note")
+    code, data, _ = world.port("--group", *groups)
+    assert code == 0, data
+    text = world.ar.read_text()
+    assert text.count(MARKER) == 2
+    assert text.split(MARKER)[1].strip() == "self.mark(tokens)\n        self.note(tokens)"
 
 
 def test_where_all_that_is_named_fits_there_is_nothing_to_combine(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ from npu_upgrade.port.agreement import agreement_of
 from npu_upgrade.port.apply import Applied, apply
 from npu_upgrade.port.draft import Draft, drafts, put
 from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.marked import marked
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.survey import Survey, survey
 from npu_upgrade.sources.content import code_digest, content_of
@@ -155,6 +156,7 @@ def _taken(
     """
     npu, agreed = inputs.npu, not args.callers_by_hand
     done = apply(asked, found.left, npu, inputs.new, agreed=agreed) if asked else Applied()
+    done.files |= marked(npu, done.files)
     if folder := npu.tree.root:
         for path, text in done.files.items():
             done.files[path] = formatted(folder, path, npu.texts[path], text)

@@ -19,10 +19,11 @@ from npu_upgrade.lineage.history import upstream_unit
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.imports import ImportPlan, derive_imports
 from npu_upgrade.lineage.inference import MethodLineage
+from npu_upgrade.lineage.marking import add_markers
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.answers import Answers, apply_answers
-from npu_upgrade.merge.markers import add_markers, close_in_place
+from npu_upgrade.merge.markers import close_in_place
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Flag, Labels, MergedMethod, resolved
