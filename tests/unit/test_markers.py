@@ -44,7 +44,11 @@ def unmarked_lines(merged: list[Statement], upstream: list[Statement]) -> tuple[
 
 
 def mark(merged: str, upstream: str = UPSTREAM) -> str:
-    return render(add_markers(split_statements(merged), split_statements(upstream)))
+    return render(marked(split_statements(merged), split_statements(upstream)))
+
+
+def marked(merged: list[Statement], upstream: list[Statement]) -> list[Statement]:
+    return add_markers(merged, omni_code(merged, upstream))
 
 
 def counted(merged: str, upstream: str = UPSTREAM) -> tuple[int, int]:
@@ -225,7 +229,7 @@ def test_adding_keeps_the_code_and_is_done_once(seed: int) -> None:
     rng = random.Random(seed)
     _, ours, theirs = map(split_statements, three_versions(rng, 6))
     merged = sprinkled(rng, ours) if rng.random() < 0.7 else ours
-    once = add_markers(merged, theirs)
+    once = marked(merged, theirs)
     assert plain(once) == plain(merged)
     before = [c.text for s in merged for c in s.comments]
     assert markers_of(render(once)).total() >= sum(map(is_marker, before))
@@ -234,7 +238,7 @@ def test_adding_keeps_the_code_and_is_done_once(seed: int) -> None:
     ast.parse(f"class A:\n{render(once)}")
     again = split_statements(render(once))
     assert plain(again) == plain(once)
-    assert render(add_markers(again, theirs)) == render(once)
+    assert render(marked(again, theirs)) == render(once)
     assert unmarked_lines(again, theirs)[0] == 0
     assert unmarked_lines(again, theirs)[1] == unmarked_lines(merged, theirs)[1]
 

@@ -6,28 +6,24 @@ upstream's method, never by markers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from npu_upgrade.code.statements import END, Comment, Statement
-from npu_upgrade.lineage.marker_places import Run, is_fence, is_rule, omni_code, unmarked_runs
+from npu_upgrade.lineage.marker_places import Run, is_fence, is_rule, unmarked_runs
 
 MARKER = "# -------------------------------------- Omni-new -------------------------------------------------"
 
 
-def add_markers(
-    merged: Sequence[Statement],
-    upstream: Sequence[Statement],
-    wanted: Callable[[Run], bool] = lambda run: True,
-) -> list[Statement]:
-    """``merged`` with a marker before and after the omni code that has none, each run of it that is wanted.
+def add_markers(merged: Sequence[Statement], omni: Sequence[bool]) -> list[Statement]:
+    """``merged`` with a marker before and after all ``omni`` statements of it that have none.
 
     Statements and their order stay; so do the markers that are there. Doing it twice is the
     same as doing it once.
     """
     out = list(merged)
     # From the back, so that an END added for the last run moves no other.
-    for run in reversed([*filter(wanted, unmarked_runs(merged, omni_code(merged, upstream)))]):
+    for run in reversed(unmarked_runs(merged, omni)):
         _close(out, run)
         out[run.start] = _opened(out[run.start])
     return out

@@ -19,6 +19,7 @@ from npu_upgrade.lineage.history import upstream_unit
 from npu_upgrade.lineage.import_sources import UpstreamFile
 from npu_upgrade.lineage.imports import ImportPlan, derive_imports
 from npu_upgrade.lineage.inference import MethodLineage
+from npu_upgrade.lineage.marker_places import omni_code
 from npu_upgrade.lineage.marking import add_markers
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Bases
@@ -238,8 +239,8 @@ def merged_text(outcome: MethodOutcome, labels: Labels, mark: bool = False) -> s
     merged = outcome.merged
     assert merged is not None
     if mark and not merged.conflicts:
-        upstream = split_statements(outcome.upstream_text or "")
-        pieces = add_markers(resolved(merged.pieces, "ours"), upstream)
+        whole = resolved(merged.pieces, "ours")
+        pieces = add_markers(whole, omni_code(whole, split_statements(outcome.upstream_text or "")))
         merged = MergedMethod(tuple(pieces), merged.flags, merged.automatic)
     return merged.text(labels)
 

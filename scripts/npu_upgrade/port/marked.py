@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from npu_upgrade.code.module import parse_module, replace_units
 from npu_upgrade.code.statements import render, split_statements
-from npu_upgrade.lineage.marker_places import Run, omni_code
+from npu_upgrade.lineage.marker_places import omni_code
 from npu_upgrade.lineage.marking import add_markers
 from npu_upgrade.port.npu_side import NpuSide
 
@@ -32,10 +32,7 @@ def marked(npu: NpuSide, files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _marked(text: str, before: str, upstream: str) -> str:
-    statements, theirs = split_statements(text), split_statements(upstream)
-    had, omni = {one.key for one in split_statements(before)}, omni_code(statements, theirs)
-
-    def is_new(run: Run) -> bool:
-        return not any(omni[at] and statements[at].key in had for at in range(run.start, run.end))
-
-    return render(add_markers(statements, theirs, is_new))
+    statements, had = split_statements(text), {one.key for one in split_statements(before)}
+    omni = omni_code(statements, split_statements(upstream))
+    new = [own and one.key not in had for own, one in zip(omni, statements, strict=True)]
+    return render(add_markers(statements, new))
