@@ -101,3 +101,19 @@ def test_what_upstream_has_so_too_is_silent(tmp_path: Path, followed: bool) -> N
 )
 def test_the_one_place(before: str, now: str, found: Otherwise | None) -> None:
     assert otherwise(before, now) == found
+
+
+def test_parameters_in_another_order(tmp_path: Path) -> None:
+    """Who gives them by place gives each in the other's."""
+    moved = ("def lift(self, load, fast=False)", "def lift(self, fast=False, load=0)")
+    assert since(tmp_path / "a", moved) == ["fast, load of lift"]
+    more = ("def lift(self, load, fast=False)", "def lift(self, load, slow=1, fast=False)")
+    assert since(tmp_path / "b", more) == []
+
+
+def test_a_keyword_that_says_what_its_callee_takes_by_itself_may_go(tmp_path: Path) -> None:
+    tight = ("def roll(self, load, tight=False)", "def roll(self, load, tight=True)")
+    old = OLD.replace(*tight)
+    new = old.replace("load, tight=True)\n", "load)\n")
+    world = make_world(tmp_path / "new", {CRANE: new}, old=make_world(tmp_path / "old", {CRANE: old}))
+    assert seen(world, "altered") == []

@@ -276,3 +276,38 @@ def test_an_object_that_has_nothing_of_what_it_is_asked_for(
         "vllm_omni/platforms/npu/worker/npu_worker.py": ASKING.replace("{call}", call),
     }
     assert [kind for kind, _, _ in seen(make_world(tmp_path, files), "argument-types")] == kinds
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("_original_lift(self, load, height=height, wind=wind)", []),
+        ("_original_lift(self, load, height=height)", ["_original_lift: wind"]),
+        ("_original_lift(self, load)", []),  # so little says nothing
+        ("_original_lift(self, load, height=height, wind=None)", []),  # on purpose
+        ("_original_lift(self, load, height + wind)", []),
+        ("_some_lift(self, load, height=height)", []),
+    ],
+)
+def test_what_stands_in_for_a_function_hands_on_all_that_it_takes(
+    tmp_path: Path, call: str, found: list[str]
+) -> None:
+    patch = f"""
+        from vllm.other import Other
+
+        _original_lift = _some_lift = None
+
+
+        def _lift(self, load, height, wind=None):
+            if wind is None:
+                print(load)
+            return {call}
+
+
+        def apply():
+            global _original_lift
+            _original_lift = Other.lift
+            Other.lift = _lift
+    """
+    world = make_world(tmp_path, {"vllm_omni/platforms/npu/patch.py": patch, "vllm/other.py": OTHER})
+    assert [subject for _, _, subject in seen(world, "delegations")] == found

@@ -282,3 +282,25 @@ def test_what_a_function_around_sets_is_its_own_affair(tmp_path: Path) -> None:
     text = f"def install(wrapper):\n    before = wrapper.call\n{inner}\n    wrapper.call = call\n"
     world = make_world(tmp_path, {"vllm_omni/platforms/npu/wrapper.py": text})
     assert seen(world, "restores") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "spread", "missing"),
+    [
+        ("token_counts", "**given", []),
+        ("tokens_count", "**given", ["tokens_count"]),
+        ("tokens_count", "given", []),  # whoever gets the mapping may ask it for anything
+    ],
+)
+def test_a_keyword_that_stands_nowhere_else(
+    tmp_path: Path, key: str, spread: str, missing: list[str]
+) -> None:
+    own = f"""
+        class NPUCrane:
+            def lift(self, model, tokens):
+                given = {{}}
+                given["{key}"] = tokens
+                return model({spread})
+    """
+    files = {"vllm_omni/platforms/npu/crane.py": own, "vllm_omni/model.py": "def model(token_counts): ...\n"}
+    assert [subject for _, _, subject in seen(make_world(tmp_path, files), "names-asked")] == missing

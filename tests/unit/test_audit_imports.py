@@ -42,6 +42,22 @@ def kinds(tmp_path: Path, text: str, **more: str) -> list[tuple[str, str, str]]:
     return seen(make_world(tmp_path, files), "imports")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("from vllm.shapes import area as Circle\n", True),  # the module has a Circle
+        ("from vllm.shapes import area as Square\n", False),
+        ("from vllm.shapes import Circle as Circle\n", False),
+        ("from vllm.shapes import Circle as Mode\n", False),
+    ],
+)
+def test_something_under_the_name_of_another_thing_of_its_module(
+    tmp_path: Path, text: str, told: bool
+) -> None:
+    found = [subject for kind, _, subject in kinds(tmp_path, text) if kind == "under-anothers-name"]
+    assert found == ["vllm.shapes.area as Circle"] * told
+
+
 def test_a_moved_class_is_found_with_its_new_place(tmp_path: Path) -> None:
     world = make_world(tmp_path, VLLM | {FILE: "from vllm.shapes import Circle, Square\n"})
     (found,) = findings(world, "imports")

@@ -77,6 +77,17 @@ def test_what_empties_a_block_is_found(tmp_path: Path) -> None:
     assert [one[0] for one in since(tmp_path / "a", emptied)] == ["lost"]
 
 
+def test_an_import_that_went_with_what_needed_it_is_no_other_change(tmp_path: Path) -> None:
+    """The call is what was lost."""
+    taken = "    from vllm.tools import tidy\n\n"
+    old = OLD.replace("    print(os.name)\n", f"{taken}    print(os.name)\n    tidy(os)\n")
+    new = old.replace(taken, "").replace("    tidy(os)\n", "")
+    more = {"vllm/tools.py": "def tidy(place):\n    place.done = True\n"}
+    before = make_world(tmp_path / "old", {CRANE: old} | more)
+    told = seen(make_world(tmp_path / "new", {CRANE: new} | more, old=before), "lost")
+    assert [(kind, owner) for kind, owner, _ in told] == [("lost", "run")]
+
+
 def test_a_method_that_is_gone_and_still_asked_for(tmp_path: Path) -> None:
     gone = ("    def roll(self, load, tight=False):\n        self.tight = tight\n\n", "")
     assert ("method", "Winch", "roll") in since(tmp_path / "a", gone)

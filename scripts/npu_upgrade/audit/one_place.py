@@ -44,7 +44,7 @@ def otherwise(before: str, now: str) -> Otherwise | None:
     """The one place at which two statements differ; None where it is more, or another kind of edit."""
     if _TEXT.match(before):
         return None
-    old, new = _parsed(before), _parsed(now)
+    old, new = parsed(before), parsed(now)
     if old is None or new is None:
         return None
     found: list[_Difference] = []
@@ -56,7 +56,8 @@ def otherwise(before: str, now: str) -> Otherwise | None:
     return None
 
 
-def _parsed(key: str) -> ast.AST | None:
+def parsed(key: str) -> ast.AST | None:
+    """The tree of one statement by its key; None for what is none by itself."""
     key = key.removeprefix("el") if key.startswith("elif ") else key
     for text in (key, f"{key} pass", f"try: pass\n{key} pass"):
         try:

@@ -21,19 +21,20 @@ from npu_upgrade.audit.checks.lost import (
     told_of_what_it_follows,
 )
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.one_place import Otherwise, otherwise
+from npu_upgrade.audit.one_place import Otherwise, otherwise, parsed
 from npu_upgrade.audit.overrides import functions_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
-from npu_upgrade.code.signatures import Function
+from npu_upgrade.code.signatures import Function, defaults_of, places_of, signature
 from npu_upgrade.code.statements import END, split_statements
-from npu_upgrade.code.walk import walk
+from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.program.conditions import text_of
+from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
 from npu_upgrade.program.scope import Scope
 
-ABOUT = "statements that are otherwise at one place than in the old pair, where no other side has them so"
+ABOUT = "statements at one place otherwise than in the old pair, and parameters in another order, as nobody else has"
 
 _TOGETHER = 2  # statements that are replaced by as many: more were written anew
 
@@ -60,8 +61,10 @@ def check(world: World) -> Iterator[Finding]:
     told, times = told_of_what_it_follows(world), Counter((one.before, one.now) for one in found)
     for one in found:
         alone = times[one.before, one.now] == 1 and id(one.scope.node) not in told
-        if alone and not _has_reason(one, world):
+        if alone and not _has_reason(one, world) and not _is_default(one, world):
             yield _finding(one)
+    for file in world.files:
+        yield from _parameters_moved(file, world.old.program.file(file.path), world)
 
 
 def _in_file(file: File, old: File | None) -> Iterator[_Altered]:
@@ -107,6 +110,57 @@ def _has_reason(one: _Altered, world: World) -> bool:
         or is_followed(name, one.before, world)
         or (not what.name and is_moved(what.before, what.before, one.scope, world))
     )
+
+
+def _is_default(one: _Altered, world: World) -> bool:
+    """Whether it is a keyword that is gone, and what its callee takes by itself is the same."""
+    name, _, value = one.what.before.partition("=")
+    call = next((c for c in _calls(one.before) if any(k.arg == name for k in c.keywords)), None)
+    if one.what.now or not value or call is None:
+        return False
+    callee = last_name(call.func)
+    for package in world.program.trees:
+        for path, _ in files_with(world.program, package, f"def {callee}("):
+            file = world.program.file(path)
+            for scope in functions_of(file) if file else ():
+                if place_of(scope)[1] == callee and not isinstance(scope.node, ast.Module):
+                    default = next((d for arg, d in defaults_of(scope.node.args) if arg.arg == name), None)
+                    if default is not None and unparse(default) == value:
+                        return True
+    return False
+
+
+def _calls(key: str) -> list[ast.Call]:
+    tree = parsed(key)
+    return [node for node in walk(tree) if isinstance(node, ast.Call)] if tree else []
+
+
+def _parameters_moved(file: File, old: File | None, world: World) -> Iterator[Finding]:
+    """Functions whose parameters stand in another order than before, and are given by place."""
+    if old is None or old.source == file.source:
+        return
+    before = {place_of(scope): scope for scope in functions_of(old)}
+    for scope in functions_of(file):
+        was = before.get(place_of(scope))
+        if was is None or isinstance(scope.node, ast.Module) or isinstance(was.node, ast.Module):
+            continue
+        orders = [[arg.arg for arg in places_of(node.args)] for node in (was.node, scope.node)]
+        if orders[0] == orders[1] or sorted(orders[0]) != sorted(orders[1]):
+            continue
+        if is_followed(scope.node.name, unparse(was.node.args), world):
+            continue
+        moved = ", ".join(now for then, now in zip(*orders, strict=True) if then != now)
+        yield Finding(
+            kind="moved",
+            owner=place_of(scope)[0] or scope.node.name,
+            subject=f"{moved} of {scope.node.name}",
+            what=f"{scope.name} takes {moved} in another order than in the old pair",
+            here=side(file, scope.node.lineno, signature(scope.node)),
+            there=side(old, was.node.lineno, signature(was.node)),
+            incident="S",
+            why="who gives them by place gives each in the other's",
+            todo="put them back in order, or change all calls and waive it",
+        )
 
 
 def _is_renamed(one: _Altered) -> bool:

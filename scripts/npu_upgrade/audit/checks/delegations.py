@@ -23,8 +23,9 @@ from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import calls_of
 from npu_upgrade.program.scope import Callee, Scope
 
-ABOUT = "parameters left at their default that a namesake's caller has, or that all other calls give"
+ABOUT = "parameters left at their default that a namesake's caller has, all other calls give, or a stand-in has"
 
+_HANDED = 3  # parameters that are handed on, from which on one that is not was forgotten
 _FEWEST = 2  # parameters under their names, or other calls, that say what is usual
 _DISTINCT = 12  # characters of a name that stands for one thing wherever it is called
 
@@ -36,6 +37,8 @@ def check(world: World) -> Iterator[Finding]:
             continue
         for call in resolver.body(scope.node).calls:
             callee = next(iter(resolver.callees(call, scope)), None)
+            if "original" in last_name(call.func) and not is_spread(call):
+                yield from _to_original(call, scope, scope.node)
             if callee is None or callee.node is scope.node or is_spread(call):
                 continue
             if misfit(call, callee.node, bound=callee.bound) or is_super(getattr(call.func, "value", None)):
@@ -45,6 +48,30 @@ def check(world: World) -> Iterator[Finding]:
             elif callee.file.project == scope.file.project:
                 yield from _beside(call, callee, scope, resolver)
                 yield from _elsewhere(call, callee, scope, world)
+
+
+def _to_original(call: ast.Call, scope: Scope, own: Function) -> Iterator[Finding]:
+    """A parameter that a function does not hand to what it stands in for, which takes the same."""
+    values = [*call.args, *(one.value for one in call.keywords)]
+    handed = {value.id for value in values if isinstance(value, ast.Name)}
+    takes = [arg.arg for arg in every_parameter(own.args)]
+    left = [name for name in takes if name not in handed]
+    if len(left) != 1 or len(takes) - 1 < _HANDED or left[0] in {one.arg for one in call.keywords}:
+        return
+    if any(left[0] in names_read(value) for value in values):  # in another form
+        return
+    what = f"{scope.name} stands in for {unparse(call.func)}() and does not hand its {left[0]} on"
+    yield Finding(
+        kind="not-handed-on",
+        owner=scope.name,
+        subject=f"{unparse(call.func)}: {left[0]}",
+        what=what,
+        here=side(scope.file, call.lineno, unparse(call)),
+        there=None,
+        incident="S",
+        why=f"the original works with its default for {left[0]}, or refuses the call.",
+        todo=f"give {left[0]}, or say why the default is meant",
+    )
 
 
 def _to_namesake(call: ast.Call, callee: Callee, scope: Scope, own: Function) -> Iterator[Finding]:

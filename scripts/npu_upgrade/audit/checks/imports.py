@@ -22,11 +22,12 @@ from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
 
-ABOUT = "imported names, module attributes and dotted paths in strings that the trees do not have"
+ABOUT = "imported names, module attributes and dotted paths that the trees do not have, or have as another thing"
 
 _TRACES = 2  # places that are named
 _TELLING = 60
 """A word that more files than this have tells nothing of whom they import."""
+_DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _WHEN = {
     "": "the file cannot be imported, and neither can what imports it",
     "late": "the call fails when it is reached",
@@ -203,6 +204,26 @@ class FileImports:
                 when = "typing" if live.typing_only else "late" if _in_function(live, self.file) else ""
                 kind = {"": "missing-import", "late": "missing-import-late", "typing": "missing-type"}[when]
                 yield self._finding(kind, live, alias.lineno, *missing, _WHEN[when], item.statement())
+            elif alias.asname and item.name and alias.asname != item.name:
+                yield from self._under_anothers_name(item, alias, live)
+
+    def _under_anothers_name(self, item: Import, alias: ast.alias, live: Live) -> Iterator[Finding]:
+        """An import of something under a name that the module defines, too, as something else."""
+        there = self.program.module(item.module)
+        body = there.tree.body if there else ()
+        if there is None or alias.asname not in {one.name for one in body if isinstance(one, _DEFINES)}:
+            return
+        yield Finding(
+            kind="under-anothers-name",
+            owner=live.scope,
+            subject=f"{item.module}.{item.name} as {alias.asname}",
+            what=f"{item.module} has its own {alias.asname}; its {item.name} is taken under that name",
+            here=side(self.file, alias.lineno, item.statement()),
+            there=side(there, 1, str(alias.asname)),
+            incident="A",
+            why="what is asked for by that name is another thing",
+            todo=f"import {alias.asname}, or give {item.name} a name that the module does not have",
+        )
 
     def _is_path(self, node: ast.AST) -> TypeGuard[ast.Constant]:
         """Whether it is a string with the dotted path of something in one of the trees."""

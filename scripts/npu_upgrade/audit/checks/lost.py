@@ -10,7 +10,7 @@ import ast
 import keyword
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 from npu_upgrade.audit.checks.attributes import undefined_reads
@@ -87,6 +87,8 @@ def _gone(scope: Scope, was: Scope) -> tuple[str, str]:
     ours, theirs = _statements(scope), _statements(was)
     matcher = SequenceMatcher(None, [s.key for s in theirs], [s.key for s in ours], autojunk=False)
     changes = [change for change in matcher.get_opcodes() if change[0] != "equal"]
+    if len(changes) > 1:  # an import that went with what needed it is no change of its own
+        changes = [change for change in changes if not _is_import(theirs[change[1] : change[2]], change[0])]
     if len(changes) != 1:
         return nothing
     kind, a0, a1, b0, b1 = changes[0]
@@ -96,6 +98,10 @@ def _gone(scope: Scope, was: Scope) -> tuple[str, str]:
         blocks = sum(s.indent == min(one.indent for one in theirs[a0:a1]) for s in theirs[a0:a1])
         return (telling[0], " ".join(telling)) if telling and blocks == 1 else nothing
     return nothing
+
+
+def _is_import(gone: Sequence[Statement], kind: str) -> bool:
+    return kind == "delete" and all(one.key.startswith(("import ", "from ")) for one in gone)
 
 
 def _source(scope: Scope) -> list[str]:

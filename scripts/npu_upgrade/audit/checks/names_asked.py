@@ -5,20 +5,22 @@ that a method asks its ``**kwargs`` for and no caller gives.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
 from npu_upgrade.audit.checks.imports import FileImports
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.overrides import overriding
+from npu_upgrade.audit.overrides import functions_of, overriding
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import is_spread, named_of
 from npu_upgrade.code.walk import dotted, is_super, last_name, string, walk
 from npu_upgrade.program.absent import lacks
+from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import calls_of, files_with
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
-ABOUT = "names in strings that the module asked does not have, that no class has, or that no caller gives"
+ABOUT = "names in strings that the module asked does not have, no class has, no caller gives, or nothing reads"
 
 _ASKS = {"getattr", "hasattr", "setattr"}
 _REGISTER = "register_oot"
@@ -29,10 +31,33 @@ def check(world: World) -> Iterator[Finding]:
         yield from _looped(file, world)
         if _REGISTER in file.source:
             yield from _registered(file, world)
+        yield from _given_to_nobody(file, world)
         for cls in file.classes.values():
             for method, models in overriding(cls):
                 if kwarg := method.node.args.kwarg:
                     yield from _ungiven(method, kwarg.arg, models, world)
+
+
+def _given_to_nobody(file: File, world: World) -> Iterator[Finding]:
+    """Keywords of a call, put under a string into a mapping that it spreads, which stand nowhere else."""
+    for scope in functions_of(file):
+        spread = {
+            dotted(one.value)
+            for call in walk(scope.node)
+            if isinstance(call, ast.Call)
+            for one in call.keywords
+            if one.arg is None
+        }
+        for node in walk(scope.node):
+            if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
+                continue
+            key = node.slice
+            if dotted(node.value) not in spread or not string(key).isidentifier():
+                continue
+            mentions = itertools.islice(Mentions(world.program).of(string(key)), 2)
+            if [one.path for one in mentions] == [file.path]:
+                what = f"{scope.name} gives {string(key)} under that name, which stands nowhere else"
+                yield _finding("given-to-nobody", file, key, scope.name, string(key), what)
 
 
 def _ungiven(method: Method, kwargs: str, models: list[Method], world: World) -> Iterator[Finding]:

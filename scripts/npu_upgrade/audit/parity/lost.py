@@ -181,7 +181,9 @@ def _elsewhere(
         last = name.rpartition(".")[2] if _ATTRIBUTE.fullmatch(name) else name
         return as_often or among not in here or any(now.count(last) > was.count(last) for now, was in texts)
     called = f"{among.rpartition('.')[2]}("
-    return among in _calls(method.node) or any(now.count(called) > was.count(called) for now, was in texts)
+    calls = (len(_calls(node).get(among, ())) for node in (method.node, old.node))
+    fewer = next(calls) < next(calls)
+    return not fewer or any(now.count(called) > was.count(called) for now, was in texts)
 
 
 @functools.lru_cache(maxsize=1024)  # nodes are their own keys
