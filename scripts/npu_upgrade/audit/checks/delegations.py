@@ -23,7 +23,7 @@ from npu_upgrade.program.callees import Resolver, resolver_of
 from npu_upgrade.program.places import calls_of
 from npu_upgrade.program.scope import Callee, Scope
 
-ABOUT = "parameters left at their default that a namesake's caller has, all other calls give, or a stand-in has"
+ABOUT = "parameters left at their default that a namesake's caller has, all other calls give, or a stand-in"
 
 _HANDED = 3  # parameters that are handed on, from which on one that is not was forgotten
 _FEWEST = 2  # parameters under their names, or other calls, that say what is usual

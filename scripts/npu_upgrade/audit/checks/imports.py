@@ -22,7 +22,7 @@ from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
 from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
 
-ABOUT = "imported names, module attributes and dotted paths that the trees do not have, or have as another thing"
+ABOUT = "imported names, attributes of modules and dotted paths that the trees have not, or as another thing"
 
 _TRACES = 2  # places that are named
 _TELLING = 60

@@ -20,7 +20,7 @@ from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import calls_of, files_with
 from npu_upgrade.program.program import ClassSymbol, File, Method
 
-ABOUT = "names in strings that the module asked does not have, no class has, no caller gives, or nothing reads"
+ABOUT = "names in strings that the module asked has not, no class has, no caller gives, or nothing reads"
 
 _ASKS = {"getattr", "hasattr", "setattr"}
 _REGISTER = "register_oot"
