@@ -34,7 +34,7 @@ from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
 from npu_upgrade.program.scope import Scope
 
-ABOUT = "statements at one place otherwise than in the old pair, or parameters in another order, as nobody has"
+ABOUT = "statements at one place otherwise than in the old pair, or parameters in another order than there"
 
 _TOGETHER = 2  # statements that are replaced by as many: more were written anew
 
