@@ -117,3 +117,15 @@ def test_a_keyword_that_says_what_its_callee_takes_by_itself_may_go(tmp_path: Pa
     new = old.replace("load, tight=True)\n", "load)\n")
     world = make_world(tmp_path / "new", {CRANE: new}, old=make_world(tmp_path / "old", {CRANE: old}))
     assert seen(world, "altered") == []
+
+
+def test_an_operand_that_a_condition_around_asks_for_may_go(tmp_path: Path) -> None:
+    inner = "        if load is not None and self.rope:\n            self.pull(load)\n"
+    deeper = "        if self.rope:\n" + inner.replace("        ", "            ", 1).replace(
+        "\n            self", "\n                self"
+    )
+    old = OLD.replace(inner, deeper)
+    new = old.replace("load is not None and self.rope", "load is not None")
+    world = make_world(tmp_path / "new", {CRANE: new}, old=make_world(tmp_path / "old", {CRANE: old}))
+    assert new != old
+    assert seen(world, "altered") == []

@@ -29,7 +29,7 @@ from npu_upgrade.code.signatures import Function, defaults_of, places_of, signat
 from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.ground.tables import cut
-from npu_upgrade.program.conditions import text_of
+from npu_upgrade.program.conditions import guards, text_of
 from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
 from npu_upgrade.program.scope import Scope
@@ -108,8 +108,19 @@ def _has_reason(one: _Altered, world: World) -> bool:
     return (
         (bool(what.now) and any(one.now in text_of(other.node) for other in named_beyond(name, world)))
         or is_followed(name, one.before, world)
+        or _is_asked_around(one)
         or (not what.name and is_moved(what.before, what.before, one.scope, world))
     )
+
+
+def _is_asked_around(one: _Altered) -> bool:
+    """Whether it is an operand that is gone, and a condition around the statement has it."""
+    node = one.scope.node
+    if one.what.now or isinstance(node, ast.Module):
+        return False
+    headed = (inner for inner in walk(node) if isinstance(inner, ast.If))
+    same = (inner for inner in headed if one.now.endswith(f"if {unparse(inner.test)}:"))
+    return any(one.what.before in guards(node, inner) for inner in same)
 
 
 def _is_default(one: _Altered, world: World) -> bool:
