@@ -25,7 +25,7 @@ def missing_import(program: Program, item: Import) -> tuple[str, str] | None:
         return None
     if not program.has_module(item.module):
         return None if is_made_later(program, item.module) else (item.module, item.name or "")
-    if item.name is None or item.name == "*" or _is_plain_to_see(program, item):
+    if item.name is None or item.name == "*" or is_plain_to_see(program, item.module, item.name):
         return None
     if program.imported(item) is not None:
         return None
@@ -34,10 +34,10 @@ def missing_import(program: Program, item: Import) -> tuple[str, str] | None:
     return item.module, item.name
 
 
-def _is_plain_to_see(program: Program, item: Import) -> bool:
+def is_plain_to_see(program: Program, module: str, name: str) -> bool:
     """Whether the text of a module defines the name at its top level: most need no parsing."""
-    text = program.text_of(item.module)
-    return re.search(rf"^(?:class|def|async def)\s+{item.name}\b", text, re.MULTILINE) is not None
+    text = program.text_of(module)
+    return re.search(rf"^(?:class|def|async def)\s+{name}\b", text, re.MULTILINE) is not None
 
 
 def missing_path(program: Program, text: str) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.ground.tables import shortened
 from npu_upgrade.lineage.project import distribution
-from npu_upgrade.program.absent import lacks, missing_import, missing_path, never_had
+from npu_upgrade.program.absent import is_plain_to_see, lacks, missing_import, missing_path, never_had
 from npu_upgrade.program.live import Live, live_statements
 from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.places import advice, new_modules, new_places, patch_target
@@ -27,7 +27,6 @@ ABOUT = "imported names, attributes of modules and dotted paths that the trees h
 _TRACES = 2  # places that are named
 _TELLING = 60
 """A word that more files than this have tells nothing of whom they import."""
-_DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _WHEN = {
     "": "the file cannot be imported, and neither can what imports it",
     "late": "the call fails when it is reached",
@@ -209,9 +208,7 @@ class FileImports:
 
     def _under_anothers_name(self, item: Import, alias: ast.alias, live: Live) -> Iterator[Finding]:
         """An import of something under a name that the module defines, too, as something else."""
-        there = self.program.module(item.module)
-        body = there.tree.body if there else ()
-        if there is None or alias.asname not in {one.name for one in body if isinstance(one, _DEFINES)}:
+        if not is_plain_to_see(self.program, item.module, str(alias.asname)):
             return
         yield Finding(
             kind="under-anothers-name",
@@ -219,7 +216,7 @@ class FileImports:
             subject=f"{item.module}.{item.name} as {alias.asname}",
             what=f"{item.module} has its own {alias.asname}; its {item.name} is taken under that name",
             here=side(self.file, alias.lineno, item.statement()),
-            there=side(there, 1, str(alias.asname)),
+            there=None,
             incident="A",
             why="what is asked for by that name is another thing",
             todo=f"import {alias.asname}, or give {item.name} a name that the module does not have",
