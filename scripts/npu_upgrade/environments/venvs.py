@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -75,6 +76,12 @@ def run(command: list[str], lock: int, doing: str, variables: dict[str, str] | N
                 say(f"  {line.strip()}")
     if process.returncode != 0:
         tail = "\n    ".join(redact(line) for line in lines[-12:] if line)
+        if any(_CONTRADICT.search(line) for line in lines):
+            raise Blocked(
+                f"{doing} failed: what is asked for contradicts itself:\n    {tail}",
+                expected="versions whose requirements can be met together",
+                try_="other versions of what the last lines name, such as the vllm that vllm-ascend is built for",
+            )
         raise Blocked(
             f"{doing} failed (exit {process.returncode}):\n    {tail}",
             expected="a package index that answers, and room on the disk",
@@ -83,6 +90,7 @@ def run(command: list[str], lock: int, doing: str, variables: dict[str, str] | N
         )
 
 
+_CONTRADICT = re.compile(r"requirements are unsatisfiable|ResolutionImpossible|are incompatible\.?$")
 _LISTS = ("requirements.txt", "overrides.txt")
 
 
