@@ -80,7 +80,7 @@ def run(command: list[str], lock: int, doing: str, variables: dict[str, str] | N
             raise Blocked(
                 f"{doing} failed: what is asked for contradicts itself:\n    {tail}",
                 expected="versions whose requirements can be met together",
-                try_="other versions of what the last lines name, such as the vllm that vllm-ascend is built for",
+                try_="other versions of what the last lines name, such as the vllm of that vllm-ascend",
             )
         raise Blocked(
             f"{doing} failed (exit {process.returncode}):\n    {tail}",
