@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.merge.gone import vllm_tree
+from npu_upgrade.merge.vain import ASKED
 from npu_upgrade.program.words import words_of
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.tree import open_source
 
-_ASKED = re.compile(r"\.([A-Za-z_]\w{4,})|\b([A-Za-z_]\w{4,})\s*\(")
 _MOST = 6
 
 
@@ -22,7 +21,7 @@ def nowhere(target: str, root: Path, sides: Iterable[str]) -> list[str]:
     ``target`` is the spec of the upstream that is merged, ``root`` the checkout. Nothing where a tree cannot
     be had.
     """
-    names = dict.fromkeys(name for side in sides for found in _ASKED.findall(side) for name in found if name)
+    names = dict.fromkeys(name for side in sides for found in ASKED.findall(side) for name in found if name)
     try:
         upstream = open_source(target)
         trees = [tree for tree in (upstream, vllm_tree(upstream)) if tree]
