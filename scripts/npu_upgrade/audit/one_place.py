@@ -13,6 +13,7 @@ from typing import Any
 
 from npu_upgrade.audit.parity.lost import EMPTY
 from npu_upgrade.code.portable import unparse
+from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.code.walk import are_equal, dotted, last_name
 
 _TEXT = re.compile(
@@ -44,7 +45,7 @@ def otherwise(before: str, now: str) -> Otherwise | None:
     """The one place at which two statements differ; None where it is more, or another kind of edit."""
     if _TEXT.match(before):
         return None
-    old, new = parsed(before), parsed(now)
+    old, new = (next(iter(nodes_of(key)), None) for key in (before, now))
     if old is None or new is None:
         return None
     found: list[_Difference] = []
@@ -53,17 +54,6 @@ def otherwise(before: str, now: str) -> Otherwise | None:
         return _kind(found[0])
     if len(found) == 2 and found[0].parent is found[1].parent:
         return _swapped(*found) or _entry(*found)
-    return None
-
-
-def parsed(key: str) -> ast.AST | None:
-    """The tree of one statement by its key; None for what is none by itself."""
-    key = key.removeprefix("el") if key.startswith("elif ") else key
-    for text in (key, f"{key} pass", f"try: pass\n{key} pass"):
-        try:
-            return ast.parse(text)
-        except SyntaxError:
-            continue
     return None
 
 

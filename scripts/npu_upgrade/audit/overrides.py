@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import last_name, walk
+from npu_upgrade.code.walk import is_text, last_name, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.dialect import is_for_device
 from npu_upgrade.program.callees import Resolver
@@ -40,7 +40,7 @@ def models_of(cls: ClassSymbol, name: str, world: World) -> list[Method]:
 
 def is_stub(node: Function) -> bool:
     """Whether a method only says that subclasses have it."""
-    done = [stmt for stmt in node.body if not _is_text(stmt)]
+    done = [stmt for stmt in node.body if not is_text(stmt)]
     empty = all(isinstance(stmt, (ast.Raise, ast.Pass)) for stmt in done)
     return empty or "abstractmethod" in map(last_name, node.decorator_list)
 
@@ -70,10 +70,6 @@ def forgets(new: Function, original: Function, resolver: Resolver) -> bool:
     """Whether a function returns something and may end without it, where the original always returns."""
     given = (resolver.gives(node) and not resolver.body(node).yields for node in (new, original))
     return all(given) and may_fall_off(new.body) and not may_fall_off(original.body)
-
-
-def _is_text(stmt: ast.stmt) -> bool:
-    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant)
 
 
 def audited_scopes(world: World, resolver: Resolver) -> Iterator[Scope]:

@@ -92,6 +92,11 @@ def names_read(node: ast.AST) -> set[str]:
     return {one.id for one in walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)}
 
 
+def is_text(node: ast.AST) -> bool:
+    """Whether a statement is a docstring, or another constant that does nothing."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def is_super(node: ast.AST | None) -> TypeGuard[ast.Call]:
     """Whether a node is a call of ``super``."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"

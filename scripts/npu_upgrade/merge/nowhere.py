@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.merge.gone import vllm_tree
-from npu_upgrade.merge.vain import ASKED
 from npu_upgrade.program.words import words_of
 from npu_upgrade.sources.git import Repo
-from npu_upgrade.sources.tree import open_source
+from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, syntax_error
 
+VAIN = "vain"
+_ASKED = re.compile(r"\.([A-Za-z_]\w{4,})|\b([A-Za-z_]\w{4,})\s*\(")
 _MOST = 6
+
+
+@dataclass(frozen=True)
+class Known:
+    """Whether the upstream trees have a name, and whether the downstream's own defines or sets it."""
+
+    upstream: Callable[[str], bool]
+    own: Callable[[str], bool]
+
+    def beyond_upstream(self, texts: Iterable[str]) -> list[str]:
+        """What texts ask for, as attribute or function, and no upstream tree has; short names say nothing."""
+        names = dict.fromkeys(
+            name for text in texts for found in _ASKED.findall(text) for name in found if name
+        )
+        return [name for name in names if not self.upstream(name)]
+
+
+def known_in(downstream: SourceTree, upstream: SourceTree, vllm: SourceTree | None) -> Known | None:
+    """The names of these trees; None without vLLM, of which the runners inherit."""
+    has = _upstream(upstream, vllm)
+
+    def own(name: str) -> bool:
+        made = re.compile(_made(name), re.MULTILINE)
+        return any(made.search(downstream.read(path)) for path in words_of(downstream).of(name))
+
+    return Known(has, own) if has else None
+
+
+def _upstream(upstream: SourceTree, vllm: SourceTree | None) -> Callable[[str], bool] | None:
+    trees = (upstream, vllm) if vllm else ()
+    return (lambda name: any(words_of(tree).of(name) for tree in trees)) if trees else None
+
+
+def _made(name: str) -> str:
+    """A line that defines or sets a name, as an extended regular expression."""
+    return rf"(def|class) +{name}\b|\b{name} *(:[^=]*)?=[^=]"
 
 
 def nowhere(target: str, root: Path, sides: Iterable[str]) -> list[str]:
@@ -21,16 +61,39 @@ def nowhere(target: str, root: Path, sides: Iterable[str]) -> list[str]:
     ``target`` is the spec of the upstream that is merged, ``root`` the checkout. Nothing where a tree cannot
     be had.
     """
-    names = dict.fromkeys(name for side in sides for found in ASKED.findall(side) for name in found if name)
     try:
         upstream = open_source(target)
-        trees = [tree for tree in (upstream, vllm_tree(upstream)) if tree]
-        gone = [name for name in names if not any(words_of(tree).of(name) for tree in trees)]
-        return [name for name in gone if not _is_own(Repo(root), name)][:_MOST] if len(trees) > 1 else []
+        has = _upstream(upstream, vllm_tree(upstream))
+        if has is None:
+            return []
+        repo = Repo(root)
+        known = Known(has, lambda name: bool(repo.grep(_made(name))))
+        return [name for name in known.beyond_upstream(sides) if not known.own(name)][:_MOST]
     except UpgradeError:
         return []
 
 
-def _is_own(repo: Repo, name: str) -> bool:
-    """Whether a file of the checkout defines or sets a name."""
-    return bool(repo.grep(rf"(def|class) +{name}\b|\b{name} *(:[^=]*)?=[^=]"))
+def decided(merged: MergedMethod, known: Known) -> MergedMethod:
+    """Theirs, with a flag, in each conflict where ours asks for what none of the trees has.
+
+    Ours stays to be decided where it has anything besides that only the downstream has.
+    """
+    pieces: list[Piece] = []
+    flags: list[Flag] = []
+    for piece in merged.pieces:
+        names = _in_vain(piece, known) if isinstance(piece, Conflict) else []
+        if isinstance(piece, Conflict) and names:
+            pieces += piece.theirs
+            reason = f"ours asks for {', '.join(names)}, which nothing has any more: theirs is taken"
+            flags.append(Flag(VAIN, reason, *piece.texts()))
+        else:
+            pieces.append(piece)
+    if not flags or syntax_error(pieces) is not None:
+        return merged
+    return replace(merged, pieces=tuple(pieces), flags=(*merged.flags, *flags))
+
+
+def _in_vain(conflict: Conflict, known: Known) -> list[str]:
+    others = {one.key for one in (*conflict.base, *conflict.theirs)}
+    gone = known.beyond_upstream(one.key for one in conflict.ours if one.key not in others)
+    return [] if any(map(known.own, gone)) else gone

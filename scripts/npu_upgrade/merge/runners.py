@@ -25,7 +25,7 @@ from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.answers import Answers, apply_answers
 from npu_upgrade.merge.markers import close_in_place
-from npu_upgrade.merge.vain import decided, vain_of
+from npu_upgrade.merge.nowhere import decided, known_in
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Flag, Labels, MergedMethod, resolved
@@ -108,7 +108,7 @@ def merge_runners(
     ours = {runner.path: omni.read(runner.path) for runner in runners}
     gpu = {r.gpu_path: omni.read(r.gpu_path) for r in runners if r.gpu_path}
     exists = made_somewhere(base, [tree for tree in (target, omni, vllm) if tree])
-    vain = vain_of(omni, target, vllm)
+    known = known_in(omni, target, vllm)
     result = MergedRunners(ours, {}, runners=runners)
     for runner in runners:
         say(f"merging {runner.path}")
@@ -122,8 +122,8 @@ def merge_runners(
                 continue
             now = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
             outcome = merge_unit(entry, unit, now.source if now else None, bases, context, answers)
-            if vain and outcome.merged and outcome.merged.conflicts:
-                merged = decided(outcome.merged, vain)
+            if known and outcome.merged and outcome.merged.conflicts:
+                merged = decided(outcome.merged, known)
                 outcome = replace(outcome, merged=merged, outcome=_outcome(merged, unit.source))
             outcome = _with_callees(outcome, theirs.units, upstream)
             result.methods.append(outcome)

@@ -13,32 +13,32 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from npu_upgrade.audit.checks.lost import (
+    functions_of_both,
     is_followed,
     is_moved,
     is_there,
+    named,
     named_beyond,
     place_of,
+    statements_of,
     told_of_what_it_follows,
 )
 from npu_upgrade.audit.finding import Finding, side
-from npu_upgrade.audit.one_place import Otherwise, otherwise, parsed
+from npu_upgrade.audit.one_place import Otherwise, otherwise
 from npu_upgrade.audit.overrides import functions_of
 from npu_upgrade.audit.world import World
 from npu_upgrade.code.portable import unparse
 from npu_upgrade.code.signatures import Function, defaults_of, places_of, signature
-from npu_upgrade.code.statements import END, split_statements
+from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.code.walk import last_name, walk
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.program.conditions import guards, text_of
-from npu_upgrade.program.places import files_with
 from npu_upgrade.program.program import File
 from npu_upgrade.program.scope import Scope
 
 ABOUT = "statements at one place otherwise than in the old pair, or parameters in another order than there"
 
 _TOGETHER = 2  # statements that are replaced by as many: more were written anew
-
-
 Place = tuple[str, str]  # a class and a function, of which either may be none
 
 
@@ -72,7 +72,8 @@ def _in_file(file: File, old: File | None) -> Iterator[_Altered]:
         return
     before = _blocks(old)
     for place, (scope, body) in _blocks(file).items():
-        theirs, ours = _keys(before[place][1]) if place in before else [], _keys(body)
+        then = before[place][1] if place in before else ()
+        theirs, ours = ([one.key for one in statements_of(block)] for block in (then, body))
         changes = SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes()
         for kind, a0, a1, b0, b1 in changes if ours != theirs else ():
             if kind == "replace" and a1 - a0 == b1 - b0 <= _TOGETHER:
@@ -89,11 +90,6 @@ def _blocks(file: File) -> dict[Place, tuple[Scope, Sequence[ast.stmt]]]:
         left = [one for one in body if not isinstance(one, (Function, ast.ClassDef))]
         found[name, ""] = (Scope(file, file.tree), left)
     return found | {place_of(scope): (scope, scope.node.body) for scope in functions_of(file)}
-
-
-def _keys(body: Sequence[ast.stmt]) -> list[str]:
-    source = "\n".join(map(unparse, body))
-    return [statement.key for statement in split_statements(source) if statement.key != END]
 
 
 def _has_reason(one: _Altered, world: World) -> bool:
@@ -126,34 +122,21 @@ def _is_asked_around(one: _Altered) -> bool:
 def _is_default(one: _Altered, world: World) -> bool:
     """Whether it is a keyword that is gone, and what its callee takes by itself is the same."""
     name, _, value = one.what.before.partition("=")
-    call = next((c for c in _calls(one.before) if any(k.arg == name for k in c.keywords)), None)
+    calls = (node for node in nodes_of(one.before) if isinstance(node, ast.Call))
+    call = next((call for call in calls if any(keyword.arg == name for keyword in call.keywords)), None)
     if one.what.now or not value or call is None:
         return False
-    callee = last_name(call.func)
-    for package in world.program.trees:
-        for path, _ in files_with(world.program, package, f"def {callee}("):
-            file = world.program.file(path)
-            for scope in functions_of(file) if file else ():
-                if place_of(scope)[1] == callee and not isinstance(scope.node, ast.Module):
-                    default = next((d for arg, d in defaults_of(scope.node.args) if arg.arg == name), None)
-                    if default is not None and unparse(default) == value:
-                        return True
-    return False
-
-
-def _calls(key: str) -> list[ast.Call]:
-    tree = parsed(key)
-    return [node for node in walk(tree) if isinstance(node, ast.Call)] if tree else []
+    callees = (scope.node for scope in named(last_name(call.func), world))
+    defaults = (pair for node in callees if isinstance(node, Function) for pair in defaults_of(node.args))
+    return any(arg.arg == name and default and unparse(default) == value for arg, default in defaults)
 
 
 def _parameters_moved(file: File, old: File | None, world: World) -> Iterator[Finding]:
     """Functions whose parameters stand in another order than before, and are given by place."""
     if old is None or old.source == file.source:
         return
-    before = {place_of(scope): scope for scope in functions_of(old)}
-    for scope in functions_of(file):
-        was = before.get(place_of(scope))
-        if was is None or isinstance(scope.node, ast.Module) or isinstance(was.node, ast.Module):
+    for scope, was in functions_of_both(file, old):
+        if isinstance(scope.node, ast.Module) or isinstance(was.node, ast.Module):
             continue
         orders = [[arg.arg for arg in places_of(node.args)] for node in (was.node, scope.node)]
         if orders[0] == orders[1] or sorted(orders[0]) != sorted(orders[1]):
@@ -176,19 +159,16 @@ def _parameters_moved(file: File, old: File | None, world: World) -> Iterator[Fi
 
 def _is_renamed(one: _Altered) -> bool:
     """Whether a name of the function's own is called otherwise throughout."""
-    return one.what.before not in {
-        node.id for node in walk(one.scope.node) if isinstance(node, ast.Name)
-    } and (one.what.before.isidentifier())
+    left = {node.id for node in walk(one.scope.node) if isinstance(node, ast.Name)}
+    return one.what.before.isidentifier() and one.what.before not in left
 
 
 def _finding(one: _Altered) -> Finding:
     owner, name = one.place
     file = one.scope.file
     where = ".".join(filter(None, one.place)) or file.path.rpartition("/")[2]
-    had, now = (
-        cut(one.what.before, 60),
-        f"has `{cut(one.what.now, 60)}`" if one.what.now else "has it no longer",
-    )
+    had = cut(one.what.before, 60)
+    now = f"has `{cut(one.what.now, 60)}`" if one.what.now else "has it no longer"
     line = one.scope.node.body[0].lineno
     return Finding(
         kind="altered",

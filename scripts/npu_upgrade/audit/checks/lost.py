@@ -10,7 +10,7 @@ import ast
 import keyword
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 
 from npu_upgrade.audit.checks.attributes import undefined_reads
@@ -27,7 +27,7 @@ from npu_upgrade.lineage.dialect import is_for_device
 from npu_upgrade.program.conditions import text_of
 from npu_upgrade.program.mentions import Mention, Mentions
 from npu_upgrade.program.places import files_with
-from npu_upgrade.program.program import ClassSymbol
+from npu_upgrade.program.program import ClassSymbol, File
 from npu_upgrade.program.scope import Scope, locals_of, scope_of
 
 ABOUT = "statements, methods and overrides of the old pair that are gone with nothing in their place"
@@ -44,11 +44,9 @@ def check(world: World) -> Iterator[Finding]:
         old = world.old.program.file(file.path)
         if old is None or old.source == file.source:
             continue
-        before = {place_of(scope): scope for scope in functions_of(old)}
-        for scope in functions_of(file):
-            was = before.get(place_of(scope))
-            gone, whole = _gone(scope, was) if was and id(scope.node) not in told else ("", "")
-            if was and gone and not is_moved(gone, whole, scope, world):
+        for scope, was in functions_of_both(file, old):
+            gone, whole = _gone(scope, was) if id(scope.node) not in told else ("", "")
+            if gone and not is_moved(gone, whole, scope, world):
                 yield from _finding(scope, was, gone, whole, world)
         for name, cls in file.classes.items():
             if name in old.classes:
@@ -84,7 +82,7 @@ def _gone(scope: Scope, was: Scope) -> tuple[str, str]:
     nothing = ("", "")
     if _source(scope) == _source(was) or text_of(scope.node) == text_of(was.node):
         return nothing
-    ours, theirs = _statements(scope), _statements(was)
+    ours, theirs = statements_of(scope.node.body), statements_of(was.node.body)
     matcher = SequenceMatcher(None, [s.key for s in theirs], [s.key for s in ours], autojunk=False)
     changes = [change for change in matcher.get_opcodes() if change[0] != "equal"]
     if len(changes) > 1:  # an import that went with what needed it is no change of its own
@@ -100,6 +98,14 @@ def _gone(scope: Scope, was: Scope) -> tuple[str, str]:
     return nothing
 
 
+def functions_of_both(file: File, old: File) -> Iterator[tuple[Scope, Scope]]:
+    """The functions of a file that an older version of it has too, each with the old one."""
+    before = {place_of(scope): scope for scope in functions_of(old)}
+    for scope in functions_of(file):
+        if was := before.get(place_of(scope)):
+            yield scope, was
+
+
 def _is_import(gone: Sequence[Statement], kind: str) -> bool:
     return kind == "delete" and all(one.key.startswith(("import ", "from ")) for one in gone)
 
@@ -113,8 +119,9 @@ def _words(text: str) -> set[str]:
     return {word for word in _WORD.findall(text) if not keyword.iskeyword(word)}
 
 
-def _statements(scope: Scope) -> list[Statement]:
-    source = "\n".join(unparse(stmt) for stmt in scope.node.body)
+def statements_of(body: Sequence[ast.stmt]) -> list[Statement]:
+    """The statements of a block in one spelling, those of its blocks among them."""
+    source = "\n".join(map(unparse, body))
     return [statement for statement in split_statements(source) if statement.key != END]
 
 
@@ -146,9 +153,14 @@ def is_followed(name: str, gone: str, world: World) -> bool:
 def named_beyond(name: str, world: World) -> Iterator[Scope]:
     """The functions of that name that are not audited, of all trees."""
     audited = {file.path for file in world.files}
+    return named(name, world, audited)
+
+
+def named(name: str, world: World, left_out: Collection[str] = ()) -> Iterator[Scope]:
+    """The functions of that name, of all trees but for the files ``left_out``."""
     for package in world.program.trees:
         for path, _ in files_with(world.program, package, f"def {name}("):
-            file = world.program.file(path) if path not in audited else None
+            file = world.program.file(path) if path not in left_out else None
             yield from (one for one in functions_of(file) if place_of(one)[1] == name) if file else ()
 
 

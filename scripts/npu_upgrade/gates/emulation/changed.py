@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import are_equal, walk
+from npu_upgrade.code.walk import are_equal, is_text, walk
 from npu_upgrade.ground.held import held
 from npu_upgrade.lineage.downstream import Downstream
 from npu_upgrade.program.program import Program
@@ -134,11 +134,6 @@ def is_silent(node: ast.stmt) -> bool:
     return is_text(node) or isinstance(node, (ast.Global, ast.Nonlocal))
 
 
-def is_text(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring, or another constant that does nothing."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
 def ranges(lines: Iterable[int]) -> list[str]:
     """Line numbers as "12" and "20-24", neighbours joined."""
     found: list[list[int]] = []
@@ -214,7 +209,7 @@ def _code(text: str) -> tuple[str, dict[str, str]]:
 
 def changed_functions(before: str, after: str) -> set[str]:
     """The functions of ``after`` that ``before`` has not, or has otherwise."""
-    old, new = (_bodies(text) for text in (before, after))
+    old, new = (nodes_by_name(ast.parse(text)) for text in (before, after))
     return {name for name, nodes in new.items() if not are_equal(old.get(name), nodes)}
 
 
@@ -232,9 +227,10 @@ def named(text: str) -> set[str]:
     return {word for node in nodes for field in fields if isinstance(word := getattr(node, field, None), str)}
 
 
-def _bodies(text: str) -> dict[str, list[Function]]:
+def nodes_by_name(tree: ast.Module) -> dict[str, list[Function]]:
+    """The outermost functions by their qualified names, all that have one."""
     found: dict[str, list[Function]] = {}
-    for name, node in definitions(ast.parse(text)):
+    for name, node in definitions(tree):
         found.setdefault(name, []).append(node)
     return found
 

@@ -169,16 +169,20 @@ def _is_content(known: str, environment: Environment, path: str, ran: Mapping[st
 
 def _in_edited(ran: Ran, environment: Environment, path: str) -> dict[str, list[int]] | None:
     """What a run executes of a file that was edited since; None where the edit may be where it came."""
-    top = path.partition("/")[0]
+    texts = _then_and_now(ran, environment, path)
+    is_loaded = partial(_was_loaded, ran, environment)
+    return same_execution(*texts, ran.executed[path], is_loaded) if texts else None
 
+
+def _then_and_now(ran: Ran, environment: Environment, path: str) -> tuple[str, str] | None:
+    """A file as a run had it and as it is; None where either is not there any more."""
+    top = path.partition("/")[0]
     folder = environment.packages[top]
     try:
-        before, after = (
-            (at / path).read_text("utf-8") for at in (folder.with_name(ran.packages[top]), folder)
-        )
+        before = (folder.with_name(ran.packages[top]) / path).read_text("utf-8")
+        return before, (folder / path).read_text("utf-8")
     except OSError:
         return None
-    return same_execution(before, after, ran.executed[path], partial(_was_loaded, ran, environment))
 
 
 def _was_loaded(ran: Ran, environment: Environment, statement: ast.Import | ast.ImportFrom) -> bool:
@@ -333,19 +337,14 @@ def changed_since(tier: str, scenario: Any, environment: Environment, top: str) 
 
 
 def _otherwise(ran: Ran, environment: Environment, top: str) -> set[str] | None:
-    folder = environment.packages[top].with_name(ran.packages[top])
     found: set[str] = set()
     for path, digest in ran.loaded.items():
         if path.startswith(f"{top}/") and digest.partition(" ")[0] != _whole(environment, path):
-            if path not in ran.executed:
-                return None
-            try:
-                before = (folder / path).read_text("utf-8")
-                after = environment.path(path).read_text("utf-8")
-            except OSError:
+            texts = _then_and_now(ran, environment, path) if path in ran.executed else None
+            if texts is None:
                 return None
             executed = {name for name, numbers in ran.executed[path].items() if numbers}
-            found |= changed_functions(before, after) & executed
+            found |= changed_functions(*texts) & executed
     return found
 
 

@@ -13,8 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import are_equal, walk
-from npu_upgrade.gates.emulation.changed import definitions, extent, functions, is_silent, is_text, within
+from npu_upgrade.code.walk import are_equal, is_text, walk
+from npu_upgrade.gates.emulation.changed import (
+    definitions,
+    extent,
+    functions,
+    is_silent,
+    nodes_by_name,
+    within,
+)
 
 _BLOCKS = ("body", "orelse", "finalbody")
 _PARTS = ("handlers", "cases")  # each with a body of its own
@@ -39,7 +46,7 @@ def same_execution(
     bound = {_binds(alias) for one in brought for alias in one.names}
     if not all(map(is_loaded, brought)) or bound & _names(old):
         return None
-    was, now = _by_name(old), _by_name(new)
+    was, now = nodes_by_name(old), nodes_by_name(new)
     places, others = functions(before), functions(after)
     found = {name: list[int]() for name in executed}
     for name, numbers in executed.items():
@@ -69,13 +76,6 @@ def _imports_brought(old: ast.Module, new: ast.Module) -> list[ast.Import | ast.
     known = {ast.dump(one) for one in old.body if isinstance(one, (ast.Import, ast.ImportFrom))}
     imports = [one for one in new.body if isinstance(one, (ast.Import, ast.ImportFrom))]
     return [one for one in imports if ast.dump(one) not in known]
-
-
-def _by_name(tree: ast.Module) -> dict[str, list[Function]]:
-    found: dict[str, list[Function]] = {}
-    for name, node in definitions(tree):
-        found.setdefault(name, []).append(node)
-    return found
 
 
 @dataclass

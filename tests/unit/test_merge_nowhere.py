@@ -6,7 +6,7 @@ import pytest
 from sources_kit import write_tree
 
 from npu_upgrade.code.statements import split_statements
-from npu_upgrade.merge.vain import Vain, decided, vain_of
+from npu_upgrade.merge.nowhere import Known, decided, known_in
 from npu_upgrade.sources.tree import open_source
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import MergedMethod
@@ -33,8 +33,8 @@ def merged(ours: str = OURS, theirs: str = THEIRS) -> MergedMethod:
     return merge_method(*(split_statements(text) for text in (BASE, ours, theirs)))
 
 
-def vain(upstream: set[str], own: set[str] = frozenset()) -> Vain:
-    return Vain(upstream.__contains__, own.__contains__)
+def known(upstream: set[str], own: set[str] = frozenset()) -> Known:
+    return Known(upstream.__contains__, own.__contains__)
 
 
 HAD = {"keeper_of_experts", "clear_all", "counting"}
@@ -43,7 +43,7 @@ HAD = {"keeper_of_experts", "clear_all", "counting"}
 def test_what_could_not_run_gives_way_to_theirs_and_says_so() -> None:
     before = merged()
     assert before.conflicts
-    now = decided(before, vain(HAD))
+    now = decided(before, known(HAD))
     assert now.text() == THEIRS.rstrip("\n")
     (flag,) = [one for one in now.flags if one.kind == "vain"]
     assert "finish_copying" in flag.reason
@@ -63,7 +63,7 @@ def test_what_may_run_or_has_more_of_omnis_stays_to_be_decided(
 ) -> None:
     before = merged(ours)
     assert before.conflicts
-    assert decided(before, vain(upstream, own)) == before
+    assert decided(before, known(upstream, own)) == before
 
 
 def test_what_the_trees_have(tmp_path) -> None:
@@ -75,8 +75,8 @@ def test_what_the_trees_have(tmp_path) -> None:
     omni, ascend, vllm = (
         open_source(f"dir:{write_tree(tmp_path / name, files)}") for name, files in trees.items()
     )
-    assert vain_of(omni, ascend, None) is None
-    found = vain_of(omni, ascend, vllm)
+    assert known_in(omni, ascend, None) is None
+    found = known_in(omni, ascend, vllm)
     assert found
     assert found.upstream("keeper_of_experts")
     assert found.upstream("clear_all")
