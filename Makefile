@@ -21,7 +21,7 @@ test: lint ## lint, types, contracts and the unit tests without a network, minut
 	@echo "make test: lint, format, types, contracts and unit tests passed"
 
 test-all: lint ## that, and releases, incidents, emulator, runners, serving (PYTEST_ARGS=--keep goes on after a cut)
-	@$(call in_env,test) NPU_TEST_ALL_EXAMPLES=1 "$$python" -m pytest -n auto --dist loadgroup tests $(PYTEST_ARGS)
+	@$(call in_env,test) ALL_EXAMPLES=1 "$$python" -m pytest -n auto --dist loadgroup tests $(PYTEST_ARGS)
 	@echo "make test-all: all tests passed; a skip says what this machine lacks"
 
 test-install: ## install the skill with two installers, and the wheels; run documented commands (needs Node 20)

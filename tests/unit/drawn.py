@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-ALL = "NPU_TEST_ALL_EXAMPLES"
+ALL = "ALL_EXAMPLES"
 _LESS = 4
 
 
