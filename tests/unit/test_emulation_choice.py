@@ -188,18 +188,28 @@ def test_of_servers_that_failed_at_one_place_the_cheapest_is_repeated_first():
     assert needed(speech="", talks="") == {"pipelines speech", "pipelines talks"}, "no place says nothing"
 
 
-def test_after_an_edit_graphs_wait_where_they_passed_before_and_the_edit_runs_without_them():
+def test_after_an_edit_what_passed_before_waits_but_for_the_cheapest_that_execute_the_edit(monkeypatch):
     def needed(since: dict[str, set[str]], failed: tuple[str, ...] = ()) -> set[str]:
         known = (EXECUTED, CALLED, SECONDS, dict.fromkeys(failed, ""), (), ())
-        found = chosen_for(CORE, ALL, {"Runner.step", "Runner.replay"}, *known, since)
-        assert {*names(found.needed), *names(found.pending)} == set(names(ALL))
+        found = chosen_for(CORE, ALL, {"Runner.step", "Runner.embed"}, *known, since)
+        assert {*names(found.needed), *names(found.pending)} == set(names(ALL)) - {"graph talk"}
         return set(names(found.needed))
 
     first = needed({})
-    assert {"graph ar", "graph talk"} <= first
-    edited = {"graph ar": {"Runner.step"}, "graph talk": {"Runner.step"}}
-    assert needed(edited) == first - edited.keys()
-    assert needed(edited, failed=("graph ar",)) == first - {"graph talk"}
-    with_graphs_alone = {"graph talk": {"Runner.replay"}}
-    assert needed(edited | with_graphs_alone) == first - {"graph ar"}
-    assert needed(edited | {"serve server": set()}) == first - edited.keys()
+    assert first == {"eager ar", "graph ar", "serve server", "eager pool", "graph pool"}
+    one = {"graph ar": {"Runner.step"}, "graph pool": {"Runner.step"}}
+    assert needed(one) == first - one.keys()
+    assert needed(one, failed=("graph ar",)) == first - {"graph pool"}
+    assert needed(one | {"graph pool": {"Runner.replay"}}) == first - {"graph ar"}
+    assert needed(one | {"serve server": set()}) == first - one.keys() - {"serve server"}
+
+    def every(*names: str) -> dict[str, set[str]]:
+        return {run: {*names} for run in first}
+
+    assert needed(every("Runner.step")) == {"eager pool"}, "the cheapest"
+    assert needed(every("Runner.step", "Runner.replay")) == {"eager pool", "graph pool"}
+    assert needed(every("Runner.step"), failed=("graph ar",)) == {"graph ar", "eager pool"}
+    assert needed(every("Runner.helper")) == first, "new, and nobody is known to call it"
+    assert needed(every()) == {"eager pool"}, "something outside of functions, perhaps"
+    monkeypatch.setitem(CALLED, "Runner.replay", {"helper"})
+    assert needed(every("Runner.helper")) == {"eager pool", "graph pool"}

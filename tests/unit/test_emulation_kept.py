@@ -167,7 +167,7 @@ def test_an_edit_of_a_block_that_no_run_entered_needs_no_other_run(tmp_path, tie
         ({}, set()),
         ({"runner.py": RUNNER.replace("return 1", "return 3")}, {"Runner.step"}),
         ({"runner.py": RUNNER.replace("return 2", "return 3")}, set()),  # it did not run
-        ({"runner.py": RUNNER + "\n    def more(self):\n        pass\n"}, set()),
+        ({"runner.py": RUNNER + "\n    def more(self):\n        pass\n"}, {"Runner.more"}),
         ({"helper.py": "A = 2\n"}, None),  # nobody watched what of it ran
     ],
 )

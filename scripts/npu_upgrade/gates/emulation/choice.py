@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,6 @@ from npu_upgrade.gates.emulation.dry_run import Wanted, changed_since
 LONG = "pipelines"
 _EAGER = "-eager"
 _ALONE = TIERS[1 : TIERS.index(LONG) - 1]  # in one process, without a server
-_WITH_GRAPHS = _ALONE[1:]
 _MOST = 120.0  # seconds of all needed runs, two at a time, that are filled up
 _QUICK = 8.0  # seconds of a run that is not worth leaving for later
 _BESIDE = 40.0  # seconds of all runs, two at a time, that a failure does not keep from being told, too
@@ -37,8 +36,8 @@ class Choice:
     first tier all that the change can touch and that take a few seconds, for a function has branches; and
     what is about an unchanged function that calls what changed in its base. As long as there is time, the
     cheapest of what is about names that the change is the first to bring, and a pipeline where nothing else
-    executes a function: the others of these are pending. After an edit a run with graphs that passed before
-    it is pending too, where what the edit changed of it runs without graphs.
+    executes a function: the others of these are pending. After an edit so are runs that passed before it, but
+    for the cheapest that execute what was edited.
 
     ``pending``: what else the change can touch. ``unknown``: changed functions of which no run is known.
     ``quick``: the cheapest that are needed, which run to their end whatever fails: to correct a failure and
@@ -77,7 +76,7 @@ def choose(
     for path in watched(new):
         for name, names in called_names(text_of(new, path)):
             called.setdefault(name, set()).update(names)
-    shown = [run for run in everything if run[0] in _WITH_GRAPHS and _name(run) in passed]
+    shown = [run for run in everything if run[0] != LONG and _name(run) in passed]
     since = changed_since(new, shown) if shown else {}
     since = {f"{tier} {name}": functions for (tier, name), functions in since.items()}
     return chosen_for(core, everything, changed, executed, called, seconds, failed, brought, upon, since)
@@ -101,7 +100,8 @@ def chosen_for(
     servers that failed at one place the cheapest.
     ``changed`` is None where nothing tells what changed: anything may be touched. ``brought`` are names that
     the changed files did not have before, ``upon`` unchanged functions that call what changed in their base.
-    ``since``: a run that passed before an edit -> the functions it executes that were edited.
+    ``since``: a run that passed before an edit -> the functions that were edited, of those that it executes,
+    and new ones.
     """
 
     def cost(run: tuple[str, Any]) -> tuple[float, int]:
@@ -113,10 +113,6 @@ def chosen_for(
 
     def may_touch(run: tuple[str, Any]) -> bool:
         return changed is None or _name(run) in touched
-
-    def shown_before(run: tuple[str, Any], plain: set[str]) -> bool:
-        edited = since.get(_name(run)) if run[0] in _WITH_GRAPHS else None
-        return edited is not None and all(plain & executed.get(name, set()) for name in edited)
 
     needed = list(core)
     twins = {run for run in failed if run.endswith(_EAGER) and run.removesuffix(_EAGER) in failed}
@@ -140,6 +136,7 @@ def chosen_for(
     needed += {run[1].name: run for run in alone if _is_about(run[1], upon) and run not in needed}.values()
     eager = [run for run in everything if run[0] == _ALONE[0] and run not in needed]
     needed += [run for run in eager if cost(run)[0] <= _QUICK and may_touch(run)]
+    plain = {_name(run) for run in needed if run[0] == _ALONE[0]}
     long = sorted((run for run in needed if run[0] == LONG and _name(run) not in again), key=cost)
     needed = [run for run in needed if run not in long]
     about = [run for run in alone if _is_about(run[1], brought)]
@@ -148,10 +145,16 @@ def chosen_for(
     for run in (*sorted(with_graphs, key=cost), *long):
         if sum(cost(one)[0] for one in (*needed, run)) <= _MOST:
             needed.append(run)
-    plain = {_name(run) for run in needed if run[0] == _ALONE[0]}
-    needed = [run for run in needed if _name(run) in again or not shown_before(run, plain)]
+    shown = [run for run in needed if _name(run) in since and _name(run) not in again]
+    needed = [run for run in needed if run not in shown]
+    edited = {name for run in shown for name in since[_name(run)]}
+    for runs in (*_executing(edited, executed, called), plain):
+        if not runs:  # what upstream calls, perhaps: any of them may come to it
+            needed += [run for run in shown if run not in needed]
+        elif not any(_name(run) in runs for run in needed):
+            needed += sorted((run for run in shown if _name(run) in runs), key=cost)[:1]
     others = [run for run in everything if run not in needed]
-    pending = [run for run in others if may_touch(run)]
+    pending = [run for run in others if run in shown or may_touch(run)]
     quick, spent = [], 0.0
     for run in sorted((run for run in needed if run[0] == _ALONE[0]), key=cost):
         spent += cost(run)[0]
@@ -173,6 +176,15 @@ def _two_lanes(runs: list[tuple[str, Any]], cost: Callable[[tuple[str, Any]], tu
     """The longest behind a server second: it plays beside all the others."""
     served = sorted((run for run in runs[1:] if run[0] in SERVED), key=cost)[-1:]
     return [*runs[:1], *served, *(run for run in runs[1:] if run not in served)]
+
+
+def _executing(
+    functions: Collection[str], executed: Mapping[str, set[str]], called: Mapping[str, set[str]]
+) -> Iterator[set[str]]:
+    """For each function the runs that execute it, or what it is called from where nobody saw it running."""
+    for function in sorted(functions):
+        names = [function] if function in executed else _callers(function, called)
+        yield {run for name in names for run in executed.get(name, ())}
 
 
 def _callers(function: str, called: Mapping[str, set[str]]) -> set[str]:

@@ -320,10 +320,11 @@ def _held(ran: Ran, scenario: Any, environment: Environment) -> Ran | None:
 
 
 def changed_since(tier: str, scenario: Any, environment: Environment, top: str) -> set[str] | None:
-    """The functions that a run executed when it last passed, and that are otherwise in these packages.
+    """The functions that are otherwise in these packages than when a run last passed, new or gone.
 
-    None where no kept run passed beside the same other packages, or where a file that it used and that was
-    not watched is another one in ``top``, the package that is edited.
+    Those that were there and did not run are left out. None where no kept run passed beside the same other
+    packages, or where a file that it used and that was not watched is another one in ``top``, the package
+    that is edited.
     """
     for ran in all_kept(tier, scenario.name):
         others = ran.packages.keys() - {top}
@@ -343,8 +344,8 @@ def _otherwise(ran: Ran, environment: Environment, top: str) -> set[str] | None:
             texts = _then_and_now(ran, environment, path) if path in ran.executed else None
             if texts is None:
                 return None
-            executed = {name for name, numbers in ran.executed[path].items() if numbers}
-            found |= changed_functions(*texts) & executed
+            silent = {name for name, numbers in ran.executed[path].items() if not numbers}
+            found |= (changed_functions(*texts) | changed_functions(*reversed(texts))) - silent
     return found
 
 
