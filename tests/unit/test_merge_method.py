@@ -281,7 +281,7 @@ def test_a_definition_that_is_still_read_comes_back():
         "model(tokens)", "model(tokens, spans)"
     )
     want = "tokens = self.prepare(batch)\nspans = self.spans(tokens, 2)\nreturn self.model(tokens, spans)"
-    check(merge(base, ours, theirs), want, "replaced")
+    check(merge(base, ours, theirs), want)
 
 
 def test_a_combination_that_is_no_python_becomes_a_conflict():
@@ -372,7 +372,7 @@ def test_what_stands_outside_of_its_block_is_flagged():
     assert merge(base, base.replace("end()", "omni()"), theirs).flags == ()
 
 
-def test_upstreams_text_that_reads_what_nothing_gives_a_value_is_left_to_a_person():
+def test_upstreams_new_text_that_reads_what_nothing_gives_a_value_is_left_out_and_told():
     pick = "if big:\n    size = wide(size)\nelse:\n    size = narrow(size)"
     merged = merge(
         f"size = count(batch)\n{pick}",
@@ -383,7 +383,53 @@ def test_upstreams_text_that_reads_what_nothing_gives_a_value_is_left_to_a_perso
         assert syntax_error(resolved(merged.pieces, side)) is None
     plain = [piece for piece in merged.pieces if isinstance(piece, Statement)]
     assert "size" not in free_names(plain)
-    assert any("upstream's new text reads it" in c.reason for c in merged.pieces if isinstance(c, Conflict))
+    assert [(flag.kind, flag.theirs.strip()) for flag in merged.flags] == [
+        ("held", "meta = build(size, rows)")
+    ]
+
+
+def test_of_upstreams_new_text_only_what_reads_a_name_that_ours_dropped_is_left_out():
+    base = """
+        connector = self.connector(batch)
+        with forward(batch):
+            hidden = self.model(batch)
+        with after(batch):
+            return self.sample(hidden)
+    """
+    ours = """
+        with forward(batch):
+            hidden = self.model(batch)
+        with after(batch):
+            hidden, extra = self.split(hidden)
+            return self.sample(hidden)
+    """
+    theirs = """
+        connector = self.connector(batch)
+        with forward(batch):
+            hidden = self.model(batch)
+            self.took = finish(batch)
+            if self.align and connector:
+                connector.copy()
+                done = connector.done()
+            else:
+                self.skip(batch)
+        self.release(batch)
+        if done:
+            self.note(batch)
+        with after(batch):
+            return self.sample(hidden)
+    """
+    merged = merge(base, ours, theirs)
+    assert not merged.conflicts
+    text = merged.text()
+    assert "self.took = finish(batch)" in text
+    assert text.index("self.release(batch)") < text.index("with after(batch):")
+    assert "connector" not in text
+    assert "self.skip" not in text
+    assert "done" not in text, "what reads a name of what is left out goes with it"
+    told = "\n".join(flag.theirs for flag in merged.flags if flag.kind == "held")
+    assert "connector.copy()" in told
+    assert "self.note(batch)" in told
 
 
 def test_two_ends_are_no_two_statements_of_one_method():

@@ -6,9 +6,9 @@ import pytest
 from sources_kit import write_tree
 
 from npu_upgrade.code.statements import split_statements
-from npu_upgrade.merge.nowhere import Known, decided, known_in
+from npu_upgrade.merge.nowhere import Known, known_in
 from npu_upgrade.sources.tree import open_source
-from npu_upgrade.threeway.method import merge_method
+from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import MergedMethod
 
 BASE = """    def step(self, batch):
@@ -29,8 +29,9 @@ THEIRS = """    def step(self, batch):
 """
 
 
-def merged(ours: str = OURS, theirs: str = THEIRS) -> MergedMethod:
-    return merge_method(*(split_statements(text) for text in (BASE, ours, theirs)))
+def merged(ours: str = OURS, theirs: str = THEIRS, known: Known | None = None) -> MergedMethod:
+    context = Context(vain=known.why_vain if known else None)
+    return merge_method(*(split_statements(text) for text in (BASE, ours, theirs)), context)
 
 
 def known(upstream: set[str], own: set[str] = frozenset()) -> Known:
@@ -41,13 +42,22 @@ HAD = {"keeper_of_experts", "clear_all", "counting"}
 
 
 def test_what_could_not_run_gives_way_to_theirs_and_says_so() -> None:
-    before = merged()
-    assert before.conflicts
-    now = decided(before, known(HAD))
+    assert merged().conflicts
+    now = merged(known=known(HAD))
     assert now.text() == THEIRS.rstrip("\n")
     (flag,) = [one for one in now.flags if one.kind == "vain"]
     assert "finish_copying" in flag.reason
     assert "keeper.finish_copying()" in flag.ours
+
+
+def test_what_reads_a_name_of_theirs_that_is_taken_so_is_taken_too() -> None:
+    more = "        made = self.make(batch)\n", "        made.check()\n"
+    theirs = THEIRS.replace("        if", more[0] + "        if").replace(
+        "        return", more[1] + "        return"
+    )
+    now = merged(theirs=theirs, known=known({*HAD, "check", "make"}))
+    assert now.text() == theirs.rstrip("\n")
+    assert [flag.kind for flag in now.flags] == ["vain"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +73,7 @@ def test_what_may_run_or_has_more_of_omnis_stays_to_be_decided(
 ) -> None:
     before = merged(ours)
     assert before.conflicts
-    assert decided(before, known(upstream, own)) == before
+    assert merged(ours, known=known(upstream, own)) == before
 
 
 def test_what_the_trees_have(tmp_path) -> None:

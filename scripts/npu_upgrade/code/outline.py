@@ -50,6 +50,11 @@ def outline(source: str, known: set[str] | None = None) -> dict[str, str]:
     return {name: text for name, (_, text) in zip(unit_names(units), units, strict=True)}
 
 
+def unit_texts(source: str) -> Iterator[str]:
+    """What look like the units of ``source``, unlike :func:`outline` without a look at what is in them."""
+    return (_without_tail(source[piece.start : piece.end]) for piece in _pieces(source))
+
+
 def _pieces(source: str) -> Iterator[_Piece]:
     """Where the units seem to be, in order; ends include trailing comments."""
     owner, owner_start, has_methods = "", 0, False

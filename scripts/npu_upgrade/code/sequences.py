@@ -80,12 +80,13 @@ def patience(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Pair]:
     return sorted(pairs)
 
 
-def similarity(a: str, b: str) -> float:
-    """Share of common text of two strings, 0 to 1."""
+def similarity(a: str, b: str, least: float = 0.3) -> float:
+    """Share of common text of two strings, 0 to 1; 0 where it is below ``least``, which is quick to see."""
     if a == b:
         return 1.0
     matcher = SequenceMatcher(None, a, b, autojunk=False)
-    return matcher.ratio() if matcher.real_quick_ratio() > 0.3 else 0.0
+    few = matcher.real_quick_ratio() < least or matcher.quick_ratio() < least
+    return matcher.ratio() if not few else 0.0
 
 
 def dice(a: Sequence[Hashable], b: Sequence[Hashable]) -> tuple[float, int]:

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 from packaging.version import Version as Number
 
-from npu_upgrade.code.outline import outline
+from npu_upgrade.code.outline import outline, unit_texts
 from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import sha256, write_atomic
@@ -87,6 +87,22 @@ class History:
     def unit(self, version: Version, name: str) -> str | None:
         """The source of a unit: the method of that name in the runner class, else what has that name."""
         return self._named(self._texts(version), name)
+
+    def units(self, versions: Sequence[Version], name: str) -> list[str]:
+        """The source of a unit at each of some versions, read together; "" where it does not exist.
+
+        Of a clone only the unit is looked for, by its hash where that is known.
+        """
+        digests = {version: self.digest(version, name) for version in versions}
+        if self.lazy:
+            return [self.unit(version, name) or "" for version in versions]
+        texts = dict(self._read([version for version, digest in digests.items() if digest]))
+        self.fetched += len(texts)
+        found = {
+            version: next((one for one in unit_texts(text) if text_hash(one) == digests[version]), None)
+            for version, text in texts.items()
+        }
+        return [found.get(version) or self.unit(version, name) or "" for version in versions]
 
     def digest(self, version: Version, name: str) -> str | None:
         """The hash of the text of :meth:`unit`, None where it does not exist."""

@@ -137,7 +137,7 @@ class Lineage:
     def _texts(
         self, name: str, versions: Sequence[Version], seen: set[str | None], distances: tuple[int, ...]
     ) -> list[str]:
-        seen, distance, texts = seen | {None}, 0, []
+        seen, distance, chosen = seen | {None}, 0, []
         for version in versions:
             if distance == distances[-1]:
                 break
@@ -147,8 +147,8 @@ class Lineage:
             seen.add(digest)
             distance += 1
             if distance in distances:
-                texts.append(self.history.unit(version, name) or "")
-        return texts
+                chosen.append(version)
+        return self.history.units(chosen, name)
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ class Bases:
     ) -> list[Statement] | None:
         """The base of a method (or its text at ``version``), None when upstream had no such method then."""
         version = version or self.version(entry)
-        text = self.lineage.history.unit(version, entry.upstream)
-        if text is None:
+        (text,) = self.lineage.history.units([version], entry.upstream)
+        if not text:
             return None
         older, newer = self.lineage.neighbours(entry.upstream, version, self.target)
         known = _kept_as([text, *older, "newer", *newer], ours)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from npu_upgrade.ground.errors import UpgradeError
@@ -12,9 +13,8 @@ from npu_upgrade.merge.gone import vllm_tree
 from npu_upgrade.program.words import words_of
 from npu_upgrade.sources.git import Repo
 from npu_upgrade.sources.tree import SourceTree, open_source
-from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, syntax_error
+from npu_upgrade.threeway.pieces import Conflict
 
-VAIN = "vain"
 _ASKED = re.compile(r"\.([A-Za-z_]\w{4,})|\b([A-Za-z_]\w{4,})\s*\(")
 _MOST = 6
 
@@ -33,11 +33,23 @@ class Known:
         )
         return [name for name in names if not self.upstream(name)]
 
+    def why_vain(self, conflict: Conflict) -> str:
+        """Why ours of a conflict cannot run: it asks for what none of the trees has; empty where it may.
+
+        Ours stays to be decided where it has anything besides that only the downstream has.
+        """
+        others = {one.key for one in (*conflict.base, *conflict.theirs)}
+        gone = self.beyond_upstream(one.key for one in conflict.ours if one.key not in others)
+        if not gone or any(map(self.own, gone)):
+            return ""
+        return f"ours asks for {', '.join(gone)}, which nothing has any more: theirs is taken"
+
 
 def known_in(downstream: SourceTree, upstream: SourceTree, vllm: SourceTree | None) -> Known | None:
     """The names of these trees; None without vLLM, of which the runners inherit."""
     has = _upstream(upstream, vllm)
 
+    @functools.cache
     def own(name: str) -> bool:
         made = re.compile(_made(name), re.MULTILINE)
         return any(made.search(downstream.read(path)) for path in words_of(downstream).of(name))
@@ -47,7 +59,7 @@ def known_in(downstream: SourceTree, upstream: SourceTree, vllm: SourceTree | No
 
 def _upstream(upstream: SourceTree, vllm: SourceTree | None) -> Callable[[str], bool] | None:
     trees = (upstream, vllm) if vllm else ()
-    return (lambda name: any(words_of(tree).of(name) for tree in trees)) if trees else None
+    return functools.cache(lambda name: any(words_of(tree).of(name) for tree in trees)) if trees else None
 
 
 def _made(name: str) -> str:
@@ -71,29 +83,3 @@ def nowhere(target: str, root: Path, sides: Iterable[str]) -> list[str]:
         return [name for name in known.beyond_upstream(sides) if not known.own(name)][:_MOST]
     except UpgradeError:
         return []
-
-
-def decided(merged: MergedMethod, known: Known) -> MergedMethod:
-    """Theirs, with a flag, in each conflict where ours asks for what none of the trees has.
-
-    Ours stays to be decided where it has anything besides that only the downstream has.
-    """
-    pieces: list[Piece] = []
-    flags: list[Flag] = []
-    for piece in merged.pieces:
-        names = _in_vain(piece, known) if isinstance(piece, Conflict) else []
-        if isinstance(piece, Conflict) and names:
-            pieces += piece.theirs
-            reason = f"ours asks for {', '.join(names)}, which nothing has any more: theirs is taken"
-            flags.append(Flag(VAIN, reason, *piece.texts()))
-        else:
-            pieces.append(piece)
-    if not flags or syntax_error(pieces) is not None:
-        return merged
-    return replace(merged, pieces=tuple(pieces), flags=(*merged.flags, *flags))
-
-
-def _in_vain(conflict: Conflict, known: Known) -> list[str]:
-    others = {one.key for one in (*conflict.base, *conflict.theirs)}
-    gone = known.beyond_upstream(one.key for one in conflict.ours if one.key not in others)
-    return [] if any(map(known.own, gone)) else gone

@@ -25,7 +25,8 @@ from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.answers import Answers, apply_answers
 from npu_upgrade.merge.markers import close_in_place
-from npu_upgrade.merge.nowhere import decided, known_in
+from npu_upgrade.merge.nowhere import known_in
+from npu_upgrade.program.words import words_of
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Flag, Labels, MergedMethod, resolved
@@ -113,7 +114,7 @@ def merge_runners(
     for runner in runners:
         say(f"merging {runner.path}")
         module = read_runner(omni, runner.path)
-        context = Context(exists, own_names(module, runner.path))
+        context = Context(exists, own_names(module, runner.path), vain=known and known.why_vain)
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for name, unit in module.units.items():
@@ -122,9 +123,6 @@ def merge_runners(
                 continue
             now = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
             outcome = merge_unit(entry, unit, now.source if now else None, bases, context, answers)
-            if known and outcome.merged and outcome.merged.conflicts:
-                merged = decided(outcome.merged, known)
-                outcome = replace(outcome, merged=merged, outcome=_outcome(merged, unit.source))
             outcome = _with_callees(outcome, theirs.units, upstream)
             result.methods.append(outcome)
             if outcome.merged and (mark or outcome.outcome != "unchanged"):
@@ -265,13 +263,9 @@ def _derive(
 def made_somewhere(base: SourceTree | None, trees: Sequence[SourceTree]) -> Callable[[str], bool]:
     """Whether a name that ``base`` makes is made anywhere in some trees; what it does not make is unknown."""
 
-    texts: dict[str, list[str]] = {}
-
-    def text_of(tree: SourceTree) -> list[str]:
-        if tree.spec not in texts:
-            paths = [path for path in tree.list(package_of(tree)) if path.endswith(".py")]
-            texts[tree.spec] = [data.decode("utf-8", "replace") for data in tree.contents(paths).values()]
-        return texts[tree.spec]
+    def texts_with(name: str, tree: SourceTree) -> Iterator[str]:
+        within = f"{package_of(tree)}/"
+        return (tree.read(path) for path in words_of(tree).of(name) if path.startswith(within))
 
     @functools.cache
     def exists(name: str) -> bool:
@@ -281,7 +275,8 @@ def made_somewhere(base: SourceTree | None, trees: Sequence[SourceTree]) -> Call
         )
 
         def makes(tree: SourceTree) -> bool:
-            return any(made.search(line) for text in text_of(tree) for line in _lines_with(name, text))
+            lines = (line for text in texts_with(name, tree) for line in _lines_with(name, text))
+            return any(map(made.search, lines))
 
         return hasattr(builtins, name) or any(map(makes, trees)) or base is None or not makes(base)
 

@@ -117,7 +117,7 @@ def _score(a: Statement, b: Statement) -> float:
 
 @functools.lru_cache(maxsize=65536)
 def _similarity(a: str, b: str) -> float:
-    return similarity(a, b) if _kind(a) == _kind(b) else 0.0
+    return similarity(a, b, SIMILAR) if _kind(a) == _kind(b) else 0.0
 
 
 def _kind(key: str) -> str:

@@ -88,3 +88,19 @@ def enclosing_block(side: Sequence[Statement], start: int, end: int) -> tuple[in
         high += 1
     # At the top of a method there is no header to grow to: then it is all of it.
     return (low, high) if (low, high) != (start, end) else (0, len(side))
+
+
+def whole_block(side: Sequence[Statement], number: int) -> range:
+    """A statement with the block that it begins; with the header above where it is all that stands there."""
+    top = side[number].indent
+    continues = CONTINUES.match(side[number].key) is not None
+    end = number + 1
+    while end < len(side) and (
+        side[end].indent > top
+        or (side[end].indent == top and not continues and CONTINUES.match(side[end].key))
+    ):
+        end += 1
+    alone = end == len(side) or side[end].indent < top
+    if number and side[number - 1].indent < top and alone:
+        return whole_block(side, number - 1)
+    return range(number, end)

@@ -12,9 +12,10 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from npu_upgrade.code.statements import Statement
+from npu_upgrade.code.statements import Statement, render
 from npu_upgrade.code.uses import defines, free_names, reads
-from npu_upgrade.threeway.blocks import enclosing_block
+from npu_upgrade.threeway.blocks import enclosing_block, whole_block
+from npu_upgrade.threeway.carried import carry_arguments
 from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
 from npu_upgrade.threeway.nearest_base import add_ported
 from npu_upgrade.threeway.parted import parted
@@ -24,6 +25,7 @@ from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeW
 from npu_upgrade.threeway.trees import parse_statement
 
 _MAX_ROUNDS = 40
+_LEFT_OUT = "upstream's new text reads a name whose definition ours had dropped, and is left out"
 
 
 def merge_method(
@@ -41,7 +43,11 @@ def merge_method(
         if restrictions is None:
             pieces, twice = drop_duplicates(merged.pieces, base, ours, theirs)
             pieces = run.contest_readers(drop_asserts(pieces, ours, theirs))
-            flags = (*merged.flags, *twice, *run.unbound(pieces), *run.misplaced(pieces))
+            pieces = carry_arguments(base, ours, theirs, pieces, run.fits)
+            flags = (*merged.flags, *run.left_out(merged), *twice)
+            flags += (*run.unbound(pieces), *run.misplaced(pieces))
+            have = {one.key for one in resolved(pieces, "ours")}
+            flags = tuple(one for one in flags if not merged.passed_over.get(one, have | {""}) <= have)
             flags += tuple(parted(base, ours, theirs, pieces))
             return MergedMethod(tuple(pieces), flags, merged.automatic)
         merged = run(restrictions)
@@ -56,11 +62,20 @@ class _Runner:
         self.known_unbound = free_names(sides[1]) | free_names(sides[2])
 
     def __call__(self, restrictions: Restrictions) -> ThreeWay:
-        return ThreeWay(*self.sides, context=self.context, restrictions=restrictions).run()
+        base, ours, _ = self.sides
+        theirs = [self.sides[2][number] for number in self._taken(restrictions)]
+        return ThreeWay(base, ours, theirs, context=self.context, restrictions=restrictions).run()
+
+    def _taken(self, restrictions: Restrictions) -> list[int]:
+        """The numbers of upstream's statements that take part."""
+        return [number for number in range(len(self.sides[2])) if number not in restrictions.left_out]
 
     def repair(self, merged: ThreeWay) -> Restrictions | None:
         """What to forbid so that the next run is nearer to a good result; None when it is one."""
         broken = syntax_error(merged.pieces)
+        if broken is not None and self.context.vain and any(flag.kind == "vain" for flag in merged.flags):
+            self.context = replace(self.context, vain=None)
+            return merged.restrictions
         if broken is not None:
             return self._refuse_overlaps(merged) or self._contest_block(merged, broken)
         return self._restore_definitions(merged) or self._keep_calls(merged) or self._contest_renamed(merged)
@@ -89,6 +104,10 @@ class _Runner:
             if place == (0, len(merged.base)):
                 break
         return replace(limits, contested=limits.contested | {place})
+
+    def fits(self, key: str) -> bool:
+        """Whether the calls of a statement fit what they call."""
+        return self.context.misfit is None or not any(map(self.context.misfit, _calls(key)))
 
     def unbound(self, pieces: Sequence[Piece]) -> Iterator[Flag]:
         """A flag for each name that is read outside of conflicts and has no value with one answer to them."""
@@ -146,12 +165,40 @@ class _Runner:
         fresh = {place for place, names in merged.dropped.items() if names & lost} - limits.contested
         if fresh:
             return replace(limits, contested=limits.contested | fresh)
+        if unreadable := self._unreadable(merged, lost & free_names(resolved(merged.pieces, "theirs"))):
+            return replace(limits, left_out=limits.left_out | unreadable)
         readers = self._readers(merged, lost)
         changed = {(start, end) for start, end in readers if start < end} - limits.held
         if changed:
             return replace(limits, held=limits.held | changed)
         fresh = {(start, max(end, start + 1)) for start, end in readers} - limits.contested
         return replace(limits, contested=limits.contested | fresh) if fresh else None
+
+    def _unreadable(self, merged: ThreeWay, lost: set[str]) -> set[int]:
+        """Upstream's new statements that read a name that is lost, by their numbers, with their blocks.
+
+        Those with what stands for a statement of base among them are not: that is changed, and not new.
+        """
+        taken = self._taken(merged.restrictions)
+        changed = {taken[number] for number in merged.places(merged.theirs, merged.mate_theirs).values()}
+        own = {statement.key for statement in self.sides[1]}
+        here = {piece.key for piece in merged.pieces if isinstance(piece, Statement)} - own
+        theirs = self.sides[2]
+        todo = [one for one in taken if theirs[one].key in here and reads([theirs[one].key]) & lost]
+        found: set[int] = set()
+        for number in todo:
+            if number not in found:
+                left = [one for one in taken if one not in found]
+                block = {left[at] for at in whole_block([theirs[one] for one in left], left.index(number))}
+                found |= block if not changed & block else set()
+        return found
+
+    def left_out(self, merged: ThreeWay) -> Iterator[Flag]:
+        """A flag for each run of upstream's new statements that take no part."""
+        theirs, numbers = self.sides[2], merged.restrictions.left_out
+        for first in sorted(number for number in numbers if number - 1 not in numbers):
+            last = next(number for number in range(first, len(theirs) + 1) if number not in numbers)
+            yield Flag("held", _LEFT_OUT, "", "", render(theirs[first:last]))
 
     def _keep_calls(self, merged: ThreeWay) -> Restrictions | None:
         """Keep omni's version where upstream's call no longer fits omni's own function."""

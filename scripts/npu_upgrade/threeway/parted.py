@@ -46,13 +46,17 @@ def parted(
     merged = [piece for piece in pieces if isinstance(piece, Statement)]
     asked = [s for piece in pieces if isinstance(piece, Conflict) for s in (*piece.ours, *piece.theirs)]
     before, had, after, now = map(_by_name, (base, ours, theirs, merged))
-    yield from _arguments(before, after, now)
-    yield from _opposites(had, after, now, {call.name for one in asked for call in _calls(one)})
-    yield from _resets(ours, theirs, [*merged, *asked])
     known = {statement.key for side in (base, ours) for statement in side}
     fresh = [one for one in merged if one.key not in known]
-    yield from _unread(fresh, [*merged, *asked], theirs)
-    yield from _returns(base, ours, merged)
+    halves = (
+        *_arguments(before, after, now),
+        *_opposites(had, after, now, {call.name for one in asked for call in _calls(one)}),
+        *_resets(ours, theirs, [*merged, *asked]),
+        *_unread(fresh, [*merged, *asked], theirs),
+        *_returns(base, ours, merged),
+    )
+    # a half may be one in two ways: one of them says it
+    yield from {(flag.ours, flag.theirs): flag for flag in reversed(halves)}.values()
 
 
 def _arguments(

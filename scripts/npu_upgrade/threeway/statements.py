@@ -45,13 +45,14 @@ class Context:
     ``exists`` tells whether a name of base is anywhere in the trees merged into (None: not known);
     ``omni_names`` are the names that the runner file imports from omni itself; ``misfit`` tells why a
     call does not fit what it calls, where that is omni's own, ``never`` whether a condition cannot
-    hold at the target.
+    hold at the target, ``vain`` why ours of a conflict cannot run there.
     """
 
     exists: Callable[[str], bool] | None = None
     omni_names: frozenset[str] = frozenset()
     misfit: Callable[[ast.Call], str] | None = None
     never: Callable[[ast.expr], bool] | None = None
+    vain: Callable[[Conflict], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Restrictions:
     ``refused`` overlaps are not combined, ``contested`` ranges are left to a person, and
     upstream's definitions of ``wanted`` names come in where omni's version stays. Ranges
     that are ``held`` stay as omni has them, and those that are ``unfit``: what they call does not take
-    what upstream passes.
+    what upstream passes. Upstream's new statements that are ``left_out``, by their numbers, take no part.
     """
 
     refused: frozenset[Place] = frozenset()
@@ -69,6 +70,7 @@ class Restrictions:
     wanted: frozenset[str] = frozenset()
     held: frozenset[Place] = frozenset()
     unfit: frozenset[Place] = frozenset()
+    left_out: frozenset[int] = frozenset()
 
     def stays(self, place: Place) -> tuple[str, str] | None:
         """The kind and the reason of the flag where ours stays."""
@@ -83,7 +85,8 @@ class ThreeWay:
 
     ``origins`` holds the base range each piece stands for; ``overlaps`` the ranges that were
     combined by similarity; ``dropped`` the names assigned only in text that a decision
-    left out, by the range it left them out at.
+    left out, by the range it left them out at; ``passed_over`` what of upstream's is new where
+    ours stays, by the flag that says so.
     """
 
     base: list[Statement]
@@ -96,13 +99,14 @@ class ThreeWay:
     origins: list[Place] = field(default_factory=list)
     overlaps: set[Place] = field(default_factory=set)
     dropped: dict[Place, set[str]] = field(default_factory=dict)
+    passed_over: dict[Flag, set[str]] = field(default_factory=dict)
     automatic: int = 0
     _at: Place = (0, 0)
     _orphans: list[Comment] = field(default_factory=list)
 
     def run(self) -> ThreeWay:
         self._pair()
-        places = self._places(self.ours, self.mate_ours), self._places(self.theirs, self.mate_theirs)
+        places = self.places(self.ours, self.mate_ours), self.places(self.theirs, self.mate_theirs)
         self.base = agreed_depth(self.base, self.ours, self.theirs, *places)
         self.shift_ours = self._shifts(self.ours, self.mate_ours, self.mate_theirs, self.theirs)
         self.shift_theirs = self._shifts(self.theirs, self.mate_theirs, self.mate_ours, self.ours)
@@ -184,10 +188,10 @@ class ThreeWay:
     ) -> list[int]:
         moved = {i: other_side[j].indent - self.base[i].indent for i, j in other.items()}
         # What replaces statements goes where the other side moved those.
-        known = {j: moved[i] for i, j in self._places(side, own).items() if i in moved}
+        known = {j: moved[i] for i, j in self.places(side, own).items() if i in moved}
         return inherited_shifts(side, known)
 
-    def _places(self, side: list[Statement], mates: dict[int, int]) -> dict[int, int]:
+    def places(self, side: list[Statement], mates: dict[int, int]) -> dict[int, int]:
         """The statement of a side that base's is there, or that stands in its place; by their numbers."""
         found = dict(mates)
         for edit in changes(sorted(mates.items()), len(self.base), len(side)):
@@ -235,7 +239,10 @@ class ThreeWay:
     def _keep_ours(self, span: Span, kind: str, reason: str) -> None:
         base, ours, theirs = self._run(span)
         self._flag(kind, reason, base, ours, theirs)
-        self.automatic += max(1, len(set(_keys(theirs)) - set(_keys(base))))
+        new = set(_keys(theirs)) - set(_keys(base))
+        if new:
+            self.passed_over[self.flags[-1]] = new
+        self.automatic += max(1, len(new))
         self._drop(defines(_keys(theirs)) - defines(_keys(ours)))
         for number in range(span.t0, span.t1):
             statement = self.theirs[number]
@@ -476,7 +483,14 @@ class ThreeWay:
         span, tail = self._trim(span)
         ours = tuple(self.ours[n].shifted(self.shift_ours[n]) for n in range(span.o0, span.o1))
         theirs = tuple(self.theirs[n].shifted(self.shift_theirs[n]) for n in range(span.t0, span.t1))
-        self._add(Conflict(tuple(self.base[span.b0 : span.b1]), ours, theirs, reason))
+        conflict = Conflict(tuple(self.base[span.b0 : span.b1]), ours, theirs, reason)
+        vain = self.context.vain and self.context.vain(conflict)
+        if vain:
+            self.flags.append(Flag("vain", vain, *conflict.texts()))
+            for statement in theirs:
+                self._emit(statement)
+        else:
+            self._add(conflict)
         for statement in tail:
             self._emit(statement)
 
