@@ -76,7 +76,8 @@ def test_a_value_for_what_was_left_out():
     )
     assert told(base, base, theirs) == []
     reason = "upstream gives timer a value here for what was left out: nothing reads it"
-    assert told(base, base.replace("    self.record(logits)\n", ""), theirs) == [reason]
+    (flag,) = merge(base, base.replace("    self.record(logits)\n", ""), theirs).flags
+    assert (flag.kind, flag.reason.endswith(f"; {reason}")) == ("replaced", True)
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -112,3 +113,14 @@ def test_a_field_that_is_set_and_not_set_back():
     flags = PLAIN.replace("tokens =", "self.busy = True\n    tokens =")
     back = flags.replace("return logits", "self.busy = False\n    return logits")
     assert found(PLAIN, PLAIN, back, flags) == ["upstream sets self.busy back, which is only set here"]
+
+
+def test_a_half_that_a_flag_shows_as_left_out_is_told_with_it():
+    base = "tokens = self.prepare(batch)\nwith forward(batch):\n    rows = self.model(tokens)\nreturn rows"
+    ours = "tokens = self.prepare(batch)\nreturn self.own(tokens)"
+    theirs = base.replace("tokens =", "self.begin_pass()\ntokens =").replace(
+        "return rows", "self.end_pass(rows)\nreturn rows"
+    )
+    (flag,) = [one for one in merge(base, ours, theirs).flags if "end_pass" in one.theirs]
+    assert flag.kind != "parted"
+    assert "upstream calls self.end_pass with self.begin_pass" in flag.reason

@@ -487,6 +487,10 @@ def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it()
     )
     assert _reason("A.other", said, edited) == "came with: it takes two; dummy_run has no ids"
     assert _reason("C.other", said, edited) == "came with: it takes two; dummy_run has no ids; of no method"
+    told = [("A.one", "the talker's graphs"), ("A.two", "which rows are duplex rows")]
+    assert _reason("A.more", told, {"A.more": "return self.input_duplex_rows"}) == f"came with: {told[1][1]}"
+    called = {"A.help": "", "B.run": "self.help()", "A.run": "self.help()"}
+    assert _reason("A.help", [("B.run", "as in A"), ("A.run", "it hangs")], called) == "for run: it hangs"
 
 
 def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(

@@ -11,7 +11,7 @@ from typing import Any
 from npu_upgrade.audit import triples
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import leading_on
-from npu_upgrade.commands.next_text import MORE, as_asked, notes_of, options
+from npu_upgrade.commands.next_text import MORE, against_base, as_asked, notes_of, options
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked, UpgradeError
@@ -299,8 +299,9 @@ _AGAIN = re.compile(r"(why: |do: |went wrong before, [^:]*: ).*")
 
 def _body(shown: dict[str, Any]) -> str:
     """The texts of a question, and what went wrong before where it was alike."""
-    parts = [f"--- {n}\n{shown[n]}" for n in ("base", "ours", "theirs") if n in shown]
-    parts += [shown["text"]] if "text" in shown else []
+    texts = {name: str(shown[name]) for name in ("base", "ours", "theirs", "text") if name in shown}
+    sides = texts if shown["id"].startswith("conflict") else against_base(texts)
+    parts = [text if role == "text" else f"--- {role}\n{text.strip(chr(10))}" for role, text in sides.items()]
     return "\n".join([*parts, *_went_wrong(shown)])
 
 

@@ -381,7 +381,7 @@ def _sides(merged: MergedRunners) -> list[dict[str, str]]:
             continue
         ours = parse_module(merged.ours[entry.path]).units[entry.name].source
         sides = {"base": outcome.base_text, "ours": ours, "theirs": outcome.upstream_text or ""}
-        found.append({"path": entry.path, "name": entry.name} | sides)
+        found.append({"path": entry.path, "name": entry.name, "runner": entry.runner} | sides)
     return found
 
 

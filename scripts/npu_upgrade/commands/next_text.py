@@ -141,21 +141,31 @@ def _shape(text: str) -> str:
     return _NAME.sub(lambda found: "_" if found[0][-1].isalnum() or found[0][-1] in "_)" else found[0], text)
 
 
+def against_base(texts: dict[str, str]) -> dict[str, str]:
+    """The sides by their roles, which may stand in one text; as what differs from base where that is shorter.
+
+    Base is left out where at least one side is shown by that.
+    """
+    if texts.get("text", "").startswith("--- "):
+        sides = _SIDE.split(texts["text"])[1:]
+        texts = dict(zip(sides[::2], sides[1::2], strict=True))
+    base, found = texts.get("base"), dict[str, str]()
+    for role, text in texts.items() if base else ():
+        diff = _diff(base or "", text)
+        if role != "base":
+            found |= {f"{role} against base": diff} if len(diff) < len(text) else {role: text}
+    return found if found.keys() - texts.keys() else texts
+
+
 def _texts(ask: Ask) -> dict[str, str]:
     """Of the sides what differs from the base, where that is shorter; each as far as there is room.
 
     Conflicts are shown as they stand, since an answer takes their place.
     """
     texts = {role: text for role, text in ask.texts.items() if text or role != "text"}
-    sides = _SIDE.split(texts.get("text", ""))[1:]
-    if texts.get("text", "").startswith("--- "):
-        texts = dict(zip(sides[::2], sides[1::2], strict=True))
-    elif "text" in texts:
+    if "text" in texts and not texts["text"].startswith("--- "):
         texts["text"] = "\n".join(_told(ask, texts["text"]))
-    if base := texts.get("base"):
-        diffs = {role: _diff(base, text) for role, text in texts.items() if role != "base"}
-        if sum(map(len, diffs.values())) < sum(map(len, texts.values())):
-            texts = {f"{role} against base": text for role, text in diffs.items()}
+    texts = against_base(texts)
     if ask.stage != CONFLICT:
         texts = {role: _RULE.sub("---", textwrap.dedent(text)).strip("\n") for role, text in texts.items()}
     if ask.stage == CONFLICT:  # a side without lines is one that took them out

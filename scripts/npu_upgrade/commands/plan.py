@@ -83,13 +83,19 @@ def _text(found: Checked) -> str:
     return "\n".join([*lines, "", f"details: {found.path.with_suffix('.md')}"])
 
 
+def _names(name: str, runner: str) -> tuple[str, str, str]:
+    """What a merged method is called: in its file, by itself, and in what merge and port print."""
+    method = name.rpartition(".")[2]
+    return name, method, f"{runner}.{method}"
+
+
 def _diff(job: Job, name: str) -> Result:
     """What the merged methods of that name have otherwise than the target's, as a unified diff.
 
     While there are conflicts in the file: what upstream changed since the base.
     """
     methods = rows_of(read_object(job.folder / "methods.json"), "methods")
-    chosen = [one for one in methods if name in (one["name"], one["name"].rpartition(".")[2])]
+    chosen = [one for one in methods if name in _names(one["name"], one.get("runner", ""))]
     if not chosen:
         raise BadInput(
             f"no merged method is called {name}",

@@ -223,6 +223,10 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
     plan["items"] += [item for key, item in new.items() if key not in {one["id"] for one in plan["items"]}]
 
 
+_TELLING = 5  # letters of a word that tells what something is about
+_LETTERS = re.compile(r"[a-z]+")
+
+
 def edited_unit(item: Mapping[str, Any]) -> str:
     """The method that an item of an edit is about."""
     return str(item["title"]).removeprefix(f"{item['path']}: ").partition(":")[0]
@@ -242,11 +246,20 @@ def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, 
     owner, named = f"{unit.partition('.')[0]}.", _word(unit)
     if said := own(unit):
         return "; ".join(dict.fromkeys(said))
-    for caller in (other for other, source in edited.items() if other != unit and named.search(source)):
+    callers = [other for other, source in edited.items() if other != unit and named.search(source)]
+    for caller in sorted(callers, key=lambda one: not one.startswith(owner)):
         if said := own(caller):
             return f"for {caller.rpartition('.')[2]}: {'; '.join(dict.fromkeys(said))}"
     of_class = [note for of, note in reasons if of.startswith(owner)]
-    return f"came with: {'; '.join(dict.fromkeys(of_class or [note for _, note in reasons]))}"
+    notes = of_class or [note for _, note in reasons]
+    words = {
+        word
+        for name in names_in(edited.get(unit, ""))
+        for word in name.lower().split("_")
+        if len(word) >= _TELLING
+    }
+    about = [note for note in notes if words.intersection(_LETTERS.findall(note.lower()))]
+    return f"came with: {'; '.join(dict.fromkeys(about or notes))}"
 
 
 def _word(unit: str) -> re.Pattern[str]:

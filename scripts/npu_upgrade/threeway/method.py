@@ -9,7 +9,7 @@ A decision that breaks one of them becomes a conflict.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from npu_upgrade.code.statements import Statement, render
@@ -25,6 +25,7 @@ from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeW
 from npu_upgrade.threeway.trees import parse_statement
 
 _MAX_ROUNDS = 40
+_LEAVES_OUT = ("held", "replaced")
 _LEFT_OUT = "upstream's new text reads a name whose definition ours had dropped, and is left out"
 
 
@@ -48,8 +49,8 @@ def merge_method(
             flags += (*run.unbound(pieces), *run.misplaced(pieces))
             have = {one.key for one in resolved(pieces, "ours")}
             flags = tuple(one for one in flags if not merged.passed_over.get(one, have | {""}) <= have)
-            flags += tuple(parted(base, ours, theirs, pieces))
-            return MergedMethod(tuple(pieces), flags, merged.automatic)
+            halves = parted(base, ours, theirs, pieces)
+            return MergedMethod(tuple(pieces), _with_halves(flags, halves), merged.automatic)
         merged = run(restrictions)
     whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")
     return MergedMethod((whole,))
@@ -241,6 +242,23 @@ class _Runner:
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
+
+
+def _with_halves(flags: Sequence[Flag], halves: Iterable[Flag]) -> tuple[Flag, ...]:
+    """The flags and those of halves; what a flag shows as left out is told with it, and asked once."""
+    found = list(flags)
+    for half in halves:
+        lines = _lines(half.theirs)
+        shown = (n for n, one in enumerate(found) if one.kind in _LEAVES_OUT and lines <= _lines(one.theirs))
+        if (number := next(shown, None)) is None:
+            found.append(half)
+        else:
+            found[number] = replace(found[number], reason=f"{found[number].reason}; {half.reason}")
+    return tuple(found)
+
+
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in text.split("\n")}
 
 
 def _calls(key: str) -> Iterator[ast.Call]:
