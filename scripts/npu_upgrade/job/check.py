@@ -223,10 +223,6 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
     plan["items"] += [item for key, item in new.items() if key not in {one["id"] for one in plan["items"]}]
 
 
-_TELLING = 5  # letters of a word that tells what something is about
-_LETTERS = re.compile(r"[a-z]+")
-
-
 def edited_unit(item: Mapping[str, Any]) -> str:
     """The method that an item of an edit is about."""
     return str(item["title"]).removeprefix(f"{item['path']}: ").partition(":")[0]
@@ -256,7 +252,7 @@ def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, 
         word
         for name in names_in(edited.get(unit, ""))
         for word in name.lower().split("_")
-        if len(word) >= _TELLING
+        if len(word) >= _LONG_WORD
     }
     about = [note for note in notes if words.intersection(_LETTERS.findall(note.lower()))]
     return f"came with: {'; '.join(dict.fromkeys(about or notes))}"
@@ -376,6 +372,8 @@ def _statements(text: str) -> list[Statement]:
         return []
 
 
+_LONG_WORD = 5  # letters of one that tells what something is about
+_LETTERS = re.compile(r"[a-z]+")
 _TELLING = 30  # characters
 _PLAIN = ("import ", "from ", '"', "'")
 """An import of several names is another statement with each set of them; a docstring does nothing."""

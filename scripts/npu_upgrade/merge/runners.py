@@ -114,7 +114,7 @@ def merge_runners(
     for runner in runners:
         say(f"merging {runner.path}")
         module = read_runner(omni, runner.path)
-        context = Context(exists, own_names(module, runner.path), vain=known and known.why_vain)
+        context = Context(exists, own_names(module, runner.path), vain=known.why_vain if known else None)
         texts: dict[str, str] = {}
         begun = time.monotonic()
         for name, unit in module.units.items():

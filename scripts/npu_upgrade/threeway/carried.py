@@ -82,7 +82,7 @@ def _keywords(call: str) -> Iterator[tuple[str, str]]:
 def _with_keywords(key: str, call: str, keywords: Arguments) -> str:
     """A statement with more keywords in a call."""
     tree = parse_statement(key)
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.Call) and ast.unparse(node) == call:
             new = {name: value for name, value in keywords.items() if name not in dict(_keywords(call))}
             node.keywords += [

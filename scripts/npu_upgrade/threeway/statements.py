@@ -484,7 +484,7 @@ class ThreeWay:
         ours = tuple(self.ours[n].shifted(self.shift_ours[n]) for n in range(span.o0, span.o1))
         theirs = tuple(self.theirs[n].shifted(self.shift_theirs[n]) for n in range(span.t0, span.t1))
         conflict = Conflict(tuple(self.base[span.b0 : span.b1]), ours, theirs, reason)
-        vain = self.context.vain and self.context.vain(conflict)
+        vain = self.context.vain(conflict) if self.context.vain else ""
         if vain:
             self.flags.append(Flag("vain", vain, *conflict.texts()))
             for statement in theirs:
