@@ -209,7 +209,9 @@ def test_after_an_edit_what_passed_before_waits_but_for_the_cheapest_that_execut
     assert needed(every("Runner.step")) == {"eager pool"}, "the cheapest"
     assert needed(every("Runner.step", "Runner.replay")) == {"eager pool", "graph pool"}
     assert needed(every("Runner.step"), failed=("graph ar",)) == {"graph ar", "eager pool"}
-    assert needed(every("Runner.helper")) == first, "new, and nobody is known to call it"
+    assert needed(every("Runner.helper")) == {"eager pool"}, "new, and nobody is known to call it"
+    assert needed(every("Heir.embed")) == {"eager pool"}, "new, and upstream calls it"
+    assert needed(every("Heir.replay")) == {"eager pool", "graph pool"}
     assert needed(every()) == {"eager pool"}, "something outside of functions, perhaps"
     monkeypatch.setitem(CALLED, "Runner.replay", {"helper"})
     assert needed(every("Runner.helper")) == {"eager pool", "graph pool"}

@@ -10,7 +10,7 @@ from merge_kit import runner_files
 
 from npu_upgrade.lineage.items import Item
 from npu_upgrade.merge import gone
-from npu_upgrade.merge.gone import gone_items
+from npu_upgrade.merge.gone import look_with_vllm
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 PATH = RUNNERS[0].path
@@ -60,7 +60,9 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         omni, base, after = tree("omni", files), tree("base", ASCEND), tree("target", ASCEND | target)
         trees = {base.spec: tree("old", VLLM), after.spec: tree("new", VLLM | (vllm or {}))}
         monkeypatch.setattr(gone, "vllm_tree", lambda ascend: trees[ascend.spec])
-        return gone_items(omni, {PATH: files[PATH].replace(KEPT, kept)}, {PATH: files[PATH]}, after, base)
+        return look_with_vllm(
+            omni, {PATH: files[PATH].replace(KEPT, kept)}, {PATH: files[PATH]}, after, base
+        )()
 
     return run
 

@@ -10,7 +10,7 @@ progress, changes without effect, or another architecture; --continue goes on, w
 the named gates one after the other, until there is a question, a stuck stage or something to deliver; it
 starts no gate after five minutes: call it again then. Where several models are open, a call without a NAME
 is about all of them; --run then runs two at the same time on a machine without an NPU. In an upgrade the
-emulated run begins in the background when the audit does, for as long as the files stay as they are.
+emulated run begins in the background when the audit asks, for as long as the files stay as they are.
 """
 
 from __future__ import annotations
@@ -106,13 +106,14 @@ def run(args: argparse.Namespace) -> Result:
         if called == last or called in again:
             break
         again |= {called} & ran.keys()
-        behind = _begun_behind(walk, step) or behind
         with _beside(step, args):
             ran.pop(called, None)  # in the order of the last runs
             ran[called] = _run(step)
-        last = called
+        last, audited = called, step.stage is not None and step.stage.name == "audit"
         walk = named_walk(args)
         step = next_step(walk)
+        if audited and not step.needs_nobody:
+            behind = _begun_behind(walk) or behind
     result = _result(walk, step)
     broken = [row for row in ran.values() if row["verdict"] == _DEFECT][-1:]
     if broken:
@@ -141,11 +142,9 @@ def _leave_out(walk: Walk, args: argparse.Namespace) -> None:
     walk.journal.add(Skipped, id=args.skip, note=args.note)
 
 
-def _begun_behind(walk: Walk, step: Step) -> str:
-    """Begin the emulated run while the audit runs, and its questions are answered; what the run is told."""
-    if program() == ADAPT or not step.stage or step.stage.name != "audit":
-        return ""
-    command = meanwhile(walk)
+def _begun_behind(walk: Walk) -> str:
+    """Begin the emulated run while questions of the audit are answered; what the run is told."""
+    command = meanwhile(walk) if program() != ADAPT else None
     return str(answered(command, whole=False)[1].get("summary", "")) if command else ""
 
 

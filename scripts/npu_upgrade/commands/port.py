@@ -58,6 +58,7 @@ from npu_upgrade.sources.content import code_digest, content_of
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import open_source
 
+_LISTS = "--format text"
 _DECIDED = 8  # decisions of a merge that are shown
 
 EXAMPLES = """--top
@@ -381,7 +382,7 @@ def _result(
     label = since and (since.version or since.spec)
     summary = f"{top} hunks open in the first tier, {len(rows) - top} in the others, since vllm-omni {label}"
     if len(rows) > top:
-        summary += " (--format text lists them, with the reasons)"
+        summary += f" ({_LISTS} lists them, with the reasons)"
     if place is not None:
         taken = f"{len(done.taken)} hunks taken, {len(done.refused)} refused"
         taken = f"to change by hand: {len(done.by_hand)}; {taken}" if done.by_hand else taken
@@ -456,6 +457,8 @@ def _keep_for_job(
         return result
     job = _job_of(Path(spec.path).expanduser(), args.workspace, args.job) if spec.kind == "dir" else None
     if job:
+        listed = job.folder / GAINS / "all.txt"
+        result.summary = result.summary.replace(_LISTS, str(listed.relative_to(job.workspace)))
         names = ("versions", "since", "counts", "taken", "refused", "hunks", "drafts")
         told = {name: result.data[name] for name in names if name in result.data}
         before = read_object(job.folder / "port.json")
@@ -469,6 +472,7 @@ def _keep_for_job(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | told
         )
         _write_by_method(job, told.get("hunks", []))
+        write_atomic(listed, result.text)
     job = job or (_job_of(place.folder) if place else None)
     return ending(result, job, lists=True) if job else result
 

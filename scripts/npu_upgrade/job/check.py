@@ -7,10 +7,10 @@ import json
 import re
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from npu_upgrade.code.conflict_text import OURS, answers, marker_rows
 from npu_upgrade.code.module import parse_module
@@ -35,7 +35,7 @@ from npu_upgrade.lineage.dialect import translate
 from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.answers import Answers, learn
-from npu_upgrade.merge.gone import GONE, gone_items
+from npu_upgrade.merge.gone import GONE, look_with_vllm
 from npu_upgrade.merge.plan import close_rewritten, counts, plan_markdown
 from npu_upgrade.sources.tree import SourceTree, open_source
 
@@ -69,6 +69,7 @@ def _texts(folder: Path, plan: Mapping[str, Any]) -> dict[str, str]:
     return {path: place.read_text("utf-8") for path, place in places.items() if place.exists()}
 
 
+T = TypeVar("T")
 _NONE: Mapping[str, str] = {}
 
 
@@ -103,8 +104,9 @@ def check(
         and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}
     ):
         with no_collector(last=True):
-            _look_for_gone(job, root, plan)
+            gone = _look_for_gone(job, root, plan)
             explained = _ask_about_edits(job, root, plan, reasons)
+            gone()
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
     found = counts(plan)
     verdict = Verdict.FAIL if problems or found["blocking items"] else Verdict.PASS
@@ -198,21 +200,36 @@ def _look(job: Job, root: Path, plan: dict[str, Any], conflicts: list[OpenConfli
     return problems
 
 
-def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> None:
-    """Bring the items of what is gone in the target up to date with files that were edited."""
+def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> Callable[[], None]:
+    """Begin to look; calling what is returned waits, and brings the items of what is gone in the target up to
+    date with files that were edited.
+    """
     texts, ours = {}, {}
     for entry in plan["files"]:
         before = job.folder / "before" / entry["path"]
         if before.exists() and entry["sha256_merged"]:
             texts[entry["path"]] = (root / entry["path"]).read_text("utf-8")
             ours[entry["path"]] = before.read_text("utf-8")
+    ascend, base = (plan["versions"].get(role) for role in ("ascend", "base"))
+
+    def begun() -> Callable[[], list[Item]]:
+        was = open_source(base["spec"]) if base else None
+        return look_with_vllm(downstream(job), texts, ours, open_source(ascend["spec"]), was)
+
+    found = _or_note(begun)
+    return lambda: _bring_up_to_date(plan, _or_note(found)) if found else None
+
+
+def _or_note(work: Callable[[], T]) -> T | None:
     try:
-        omni = downstream(job)
-        ascend, base = (plan["versions"].get(role) for role in ("ascend", "base"))
-        target = open_source(ascend["spec"])
-        found = gone_items(omni, texts, ours, target, open_source(base["spec"]) if base else None)
+        return work()
     except UpgradeError as error:
         say(f"note: what is gone in the target was not looked for: {error.what}")
+        return None
+
+
+def _bring_up_to_date(plan: dict[str, Any], found: Sequence[Item] | None) -> None:
+    if found is None:
         return
     new = {item.id: item.as_json() for item in found}
     for item in plan["items"]:

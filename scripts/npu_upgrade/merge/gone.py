@@ -27,7 +27,7 @@ from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 GONE = "gone-name"
-_CHECKS = ("attributes", "calls", "imports", "signatures")
+_CHECKS = (("attributes",), ("calls", "imports", "signatures"))  # each in a process, of about one length
 
 
 @dataclass
@@ -69,30 +69,35 @@ def look_for_gone(
     """
     after = {path: answers(text, path)[0] for path, text in merged.items()}
 
-    def work() -> bytes:
+    def work(checks: Sequence[str]) -> bytes:
         here = _runners(triple, {path: answer.text for path, answer in after.items()})
-        found = [finding for finding in _look(here, _CHECKS) if decided(finding, after)]
+        found = [finding for finding in _look(here, checks) if decided(finding, after)]
         known: set[str] = set()
         if found:
             was = base or triple.ascend
             before = _runners(Triple(triple.omni, was, vllm_tree(was) or triple.vllm), ours)
             known = {finding.key for finding in _look(before, sorted({one.check for one in found}))}
-        return msgspec.json.encode([gone_item(finding) for finding in found if finding.key not in known])
+        return msgspec.json.encode([finding for finding in found if finding.key not in known])
 
-    waiting = beside(work)
-    return lambda: msgspec.json.decode(waiting(), type=list[Item])
+    waiting = [beside(partial(work, checks)) for checks in _CHECKS]
+
+    def items() -> list[Item]:
+        found = [one for part in waiting for one in msgspec.json.decode(part(), type=list[Finding])]
+        return [gone_item(finding) for finding in in_order(found)]
+
+    return items
 
 
-def gone_items(
+def look_with_vllm(
     omni: SourceTree,
     merged: Mapping[str, str],
     ours: Mapping[str, str],
     target: SourceTree,
     base: SourceTree | None,
-) -> list[Item]:
-    """The items of :func:`look_for_gone` with the vllm of the target; none where that cannot be had."""
+) -> Callable[[], list[Item]]:
+    """:func:`look_for_gone` with the vllm of the target; nothing is found where that cannot be had."""
     vllm = vllm_tree(target)
-    return look_for_gone(Triple(omni, target, vllm), merged, ours, base)() if vllm else []
+    return look_for_gone(Triple(omni, target, vllm), merged, ours, base) if vllm else list
 
 
 def _look(world: _Runners, names: Sequence[str]) -> list[Finding]:

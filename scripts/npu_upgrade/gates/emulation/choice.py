@@ -149,9 +149,7 @@ def chosen_for(
     needed = [run for run in needed if run not in shown]
     edited = {name for run in shown for name in since[_name(run)]}
     for runs in (*_executing(edited, executed, called), plain):
-        if not runs:  # what upstream calls, perhaps: any of them may come to it
-            needed += [run for run in shown if run not in needed]
-        elif not any(_name(run) in runs for run in needed):
+        if not any(_name(run) in runs for run in needed):
             needed += sorted((run for run in shown if _name(run) in runs), key=cost)[:1]
     others = [run for run in everything if run not in needed]
     pending = [run for run in others if run in shown or may_touch(run)]
@@ -181,9 +179,13 @@ def _two_lanes(runs: list[tuple[str, Any]], cost: Callable[[tuple[str, Any]], tu
 def _executing(
     functions: Collection[str], executed: Mapping[str, set[str]], called: Mapping[str, set[str]]
 ) -> Iterator[set[str]]:
-    """For each function the runs that execute it, or what it is called from where nobody saw it running."""
+    """For each function the runs that execute it; where nobody saw it running, those that execute what it is
+    called from, or what bears its name: upstream calls it there.
+    """
     for function in sorted(functions):
-        names = [function] if function in executed else _callers(function, called)
+        method = f".{function.rpartition('.')[2]}"
+        alike = {name for name in executed if name.endswith(method)}
+        names = [function] if function in executed else _callers(function, called) | alike
         yield {run for name in names for run in executed.get(name, ())}
 
 
