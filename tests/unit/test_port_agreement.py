@@ -8,6 +8,8 @@ import pytest
 from port_kit import GPU_AR_OLD, NPU_AR, PortWorld, omni_files
 from sources_kit import clean_machine  # noqa: F401
 
+from npu_upgrade.port.agreement import Agreement
+
 SEND = "    def send(self, payload):\n        self.sent = payload\n"
 PACK = '    def pack(self, states):\n        return {"hidden": states}\n'
 CALL, CALLED_WITH_STEP = "self.send(payload)", "self.send(payload, tokens)"
@@ -113,6 +115,18 @@ def test_the_hunk_of_the_caller_comes_with_the_signature(tmp_path: Path) -> None
     assert code == 0
     assert set(data["taken"]) == {signature["id"], caller["id"]}
     assert CALLED_WITH_STEP in found.ar.read_text()
+
+
+def test_what_is_taken_together_is_looked_at_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = world(tmp_path, [(SEND, SEND, send("payload, step")), (CALL, CALL, CALLED_WITH_STEP)])
+    looked, look = [], Agreement._look
+    monkeypatch.setattr(Agreement, "_look", lambda self, changed: looked.append(1) or look(self, changed))
+    code, data, _ = found.port("--top")
+    assert (code, len(data["taken"]), data["refused"]) == (0, 2, [])
+    assert CALLED_WITH_STEP in found.ar.read_text()
+    assert len(looked) == 1, "each alone would not fit"
 
 
 def test_an_attribute_that_other_methods_read_is_not_dropped(tmp_path: Path) -> None:

@@ -1322,6 +1322,11 @@ def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: 
     path.write_text(text)
     upgrade("plan")
     assert not str((upgrade("next")[1].get("ask") or {}).get("id")).startswith("edited-")
+    path.write_text(path.read_text() + "\n\ndef helper(rows):\n    return rows.own_form()\n")
+    upgrade("plan")
+    (item,) = [one for one in load_plan(job).items if one["kind"] == "edited" and one["state"] == "open"]
+    assert upgrade("resolve", item["id"], "--accept", "--note", "outside of a class")[0] == 0
+    assert job.journal.answers()[-1].unit == "helper"
 
 
 def test_what_was_written_by_hand_is_asked_about_with_what_the_audit_finds(world: World) -> None:

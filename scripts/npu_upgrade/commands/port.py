@@ -122,7 +122,7 @@ def _run(args: argparse.Namespace) -> Result:
     listed = _listed_for_job(args, job)
     wanted = partial(_is_named, args) if listed else None
     sides = (inputs.npu, inputs.since, inputs.new, inputs.upstream)
-    found = survey(*sides, known, ledger.decided, wanted)
+    found = survey(*sides, known, ledger.decided, wanted, together=args.top)
     items = [] if listed else port_inputs.upstream_items(inputs)
     whole = drafts(found.left, inputs.npu, inputs.upstream, fitting=bool(listed))
     chosen = _chosen(args, whole, found.left)

@@ -146,8 +146,10 @@ def _item(item: dict[str, Any], root: Path) -> Ask:
     named = re.match(r"([A-Za-z_]\w*)(\.[\w@]+)?(?=: | )", title.removeprefix(f"{path}: "))
     path = path if path.endswith(".py") else ""
     unit = named[0] if named and named[2] else f"{named[1]}." if named else ""
-    if unit.endswith(".") and not any(name.startswith(unit) for name in units_at(root, path)):
-        unit = ""
+    if unit.endswith("."):
+        there = units_at(root, path)
+        function = unit[:-1] if unit[:-1] in there else ""
+        unit = unit if any(name.startswith(unit) for name in there) else function
     finding = str(item.get("finding") or "")
     how = (WAIVE,) if finding else (ACCEPT, WAIVE)
     if path and unit:  # what is gone raises: a correction comes before a reason to leave it

@@ -39,10 +39,13 @@ def rank(
     before: GpuSide | None,
     new: GpuSide,
     wanted: Callable[[Hunk], bool] | None = None,
+    *,
+    together: bool = False,
 ) -> list[Ranked]:
     """The hunks, best first; ``before`` is the GPU side of which nothing is new any more, ``new`` theirs.
 
     With ``wanted`` only those and what they need, each by itself: not whether the rest of the tree agrees.
+    Those that will be taken ``together`` need not be looked at alone where the tree agrees with all of them.
     """
     needs = find_needs(hunks, npu)
     chosen = [hunk.id for hunk in hunks if wanted is None or wanted(hunk)]
@@ -58,7 +61,7 @@ def rank(
         return list(found.values())
     _wanted_methods(found, npu)
     work = Work(list(found.values()), npu, new)
-    if _agree(found, work):
+    if _agree(found, work, together=together):
         _follow_needs(found)
         _wanted_methods(found, npu)
     keep_whole(found, npu)
@@ -271,7 +274,7 @@ def _overrides(hunk: Hunk, npu: NpuSide) -> bool:
     return bool(npu.provider(hunk.runner, hunk.unit.rpartition(".")[2]))
 
 
-def _agree(found: dict[str, Ranked], work: Work) -> bool:
+def _agree(found: dict[str, Ranked], work: Work, *, together: bool) -> bool:
     """Lower what the rest of the tree does not agree with, or let it need the hunks with which it does.
 
     Hunks of the first tier are looked at together; alone those that another hunk may have to come with.
@@ -279,10 +282,11 @@ def _agree(found: dict[str, Ranked], work: Work) -> bool:
     """
     top = work.fitting([n for n, ranked in found.items() if ranked.tier == 1 and not ranked.held], {})
     wrong = work.disagreeing(work.files(top), top)
-    _look_ahead([name for name in top if _is_doubtful(name, top, wrong, found, work)], work)
+    beside_it = [] if together else top
+    _look_ahead([name for name in top if _is_doubtful(name, beside_it, wrong, found, work)], work)
     changed = False
     for name in top:
-        if _is_doubtful(name, top, wrong, found, work) and (broken := _broken([name], work)):
+        if _is_doubtful(name, beside_it, wrong, found, work) and (broken := _broken([name], work)):
             changed = True
             _cure(found[name], broken, found, work)
     return changed

@@ -42,11 +42,13 @@ def survey(
     kept: Mapping[str, Hunk | None],
     decided: Collection[str] = (),
     wanted: Callable[[Hunk], bool] | None = None,
+    *,
+    together: bool = False,
 ) -> Survey:
     """Gather, sort out and rank.
 
     ``kept`` are the hunks of earlier upgrades that the ledger holds; ``decided`` are the ids of those that
-    are not to be taken. With ``wanted`` only those and what they need are ranked, as :func:`rank` does it.
+    are not to be taken. ``wanted`` and ``together`` are of :func:`rank`.
     """
     hunks = gather(npu, since.side, new, upstream)
     again = carried(kept, hunks, npu, new)
@@ -54,7 +56,7 @@ def survey(
     ported = [hunk for hunk in hunks if is_ported(hunk, npu)]
     done = {hunk.id for hunk in ported}
     lacking = [hunk for hunk in hunks if hunk.id not in done]
-    ranked = rank(lacking, npu, upstream, since.before, new, wanted)
+    ranked = rank(lacking, npu, upstream, since.before, new, wanted, together=together)
     ported += [entry.hunk for entry in ranked if entry.held]
     _lower_decided(ranked, decided)
     left = sorted((entry for entry in ranked if not entry.held), key=lambda entry: entry.tier)

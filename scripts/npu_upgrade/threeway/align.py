@@ -14,6 +14,7 @@ SIMILAR = 0.6
 
 _SIMILAR_ELSEWHERE = 0.8
 _MAX_CELLS = 4000
+Form = tuple[str, int]  # the key and the indent of a statement
 _WORDS = {"return", "raise", "assert", "del", "import", "from", "yield", "await", "global", "pass"}
 _FIRST_WORD = re.compile(r"^@?\w*")
 _ASSIGNMENT = re.compile(r"[^=(\"']*[^=(\"'!<>]=[^=]|[^=(\"']*: ")
@@ -49,20 +50,22 @@ def align_similar(a: Sequence[Statement], b: Sequence[Statement]) -> list[Pair]:
     Above :data:`_MAX_CELLS` pairs, equal keys are anchored first and only the gaps between
     them are paired by similarity.
     """
-    if len(a) * len(b) <= _MAX_CELLS:
-        return _best_pairs(a, b)
-    exact = patience([s.key for s in a], [s.key for s in b])
-    anchors = [(i, j) for i, j in exact if weight(a[i].key) > 2]
+    old, new = (tuple((one.key, one.indent) for one in side) for side in (a, b))
+    if len(old) * len(new) <= _MAX_CELLS:
+        return [*_best_pairs(old, new)]
+    exact = patience([key for key, _ in old], [key for key, _ in new])
+    anchors = [(i, j) for i, j in exact if weight(old[i][0]) > 2]
     pairs = list(anchors)
-    for gap in changes(anchors, len(a), len(b)):
+    for gap in changes(anchors, len(old), len(new)):
         if (gap.a1 - gap.a0) * (gap.b1 - gap.b0) <= _MAX_CELLS:
-            inner = _best_pairs(a[gap.a0 : gap.a1], b[gap.b0 : gap.b1])
+            inner = _best_pairs(old[gap.a0 : gap.a1], new[gap.b0 : gap.b1])
             pairs += [(gap.a0 + i, gap.b0 + j) for i, j in inner]
     return sorted(pairs)
 
 
-def _best_pairs(a: Sequence[Statement], b: Sequence[Statement]) -> list[Pair]:
-    score = [[_score(x, y) for y in b] for x in a]
+@functools.lru_cache(maxsize=4096)
+def _best_pairs(a: tuple[Form, ...], b: tuple[Form, ...]) -> tuple[Pair, ...]:
+    score = [[_score(x, y, at == here) for y, here in b] for x, at in a]
     best = [[0.0] * (len(b) + 1) for _ in range(len(a) + 1)]
     for i in range(len(a) - 1, -1, -1):
         for j in range(len(b) - 1, -1, -1):
@@ -78,7 +81,7 @@ def _best_pairs(a: Sequence[Statement], b: Sequence[Statement]) -> list[Pair]:
             i += 1
         else:
             j += 1
-    return pairs
+    return tuple(pairs)
 
 
 def fine_changes(a: Sequence[Statement], b: Sequence[Statement]) -> list[Change]:
@@ -104,15 +107,16 @@ def weight(key: str) -> int:
     return len(key.replace("(", " ").replace(".", " ").replace(",", " ").split())
 
 
-def _score(a: Statement, b: Statement) -> float:
-    if a.key == b.key:
+@functools.lru_cache(maxsize=1 << 17)
+def _score(a: str, b: str, as_deep: bool) -> float:
+    if a == b:
         # A bare ``else:`` or ``return`` must not pull unrelated places together.
-        return 1.5 + min(weight(a.key), 20) / 40 if weight(a.key) > 2 else 0.3
-    ratio = _similarity(a.key, b.key)
-    if ratio < SIMILAR and _subject(a.key) and _subject(a.key) == _subject(b.key):
+        return 1.5 + min(weight(a), 20) / 40 if weight(a) > 2 else 0.3
+    ratio = _similarity(a, b)
+    if ratio < SIMILAR and _subject(a) and _subject(a) == _subject(b):
         ratio = SIMILAR
     # At another depth only a near-equal statement counts as the same one.
-    return ratio if ratio >= (SIMILAR if a.indent == b.indent else _SIMILAR_ELSEWHERE) else 0.0
+    return ratio if ratio >= (SIMILAR if as_deep else _SIMILAR_ELSEWHERE) else 0.0
 
 
 @functools.lru_cache(maxsize=65536)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from npu_upgrade.code.statements import Statement
@@ -73,10 +73,11 @@ def _plain_calls(key: str) -> tuple[tuple[str, str], ...]:
     return tuple((ast.unparse(one), ast.unparse(one.func)) for one in plain)
 
 
-def _keywords(call: str) -> Iterator[tuple[str, str]]:
+@functools.lru_cache(maxsize=8192)
+def _keywords(call: str) -> tuple[tuple[str, str], ...]:
     node = ast.parse(call, mode="eval").body
     assert isinstance(node, ast.Call)
-    return ((one.arg, ast.unparse(one.value)) for one in node.keywords if one.arg)
+    return tuple((one.arg, ast.unparse(one.value)) for one in node.keywords if one.arg)
 
 
 def _with_keywords(key: str, call: str, keywords: Arguments) -> str:
