@@ -397,6 +397,16 @@ def test_a_servers_answer_that_comes_and_goes_is_no_failure(
     assert ("differ from run to run" in served["why"]) is (verdict == "INCONCLUSIVE")
 
 
+def test_a_race_that_is_known_and_still_there_is_no_failure_and_runs_once(machine, upgrade, run, monkeypatch):
+    monkeypatch.setattr(machine, "choose", lambda *_: Choice([("serve", AR)], [], frozenset()))
+    monkeypatch.setattr(emulate, "choose", machine.choose)
+    monkeypatch.setattr(emulate, "race_behind", lambda *_: "frames are sent twice")
+    machine.fails = {"serve ar": "payload 'answer' has shape (3,)"}
+    _, result = run()
+    assert (result["verdict"], machine.played.count("serve ar")) == ("INCONCLUSIVE", 1)
+    assert "by a race beside the runners: frames are sent twice" in str(result["runs"])
+
+
 def test_what_passed_and_failed_with_the_same_files_runs_again_where_it_is_named(machine, upgrade, run):
     run("--scenarios", "all")
     machine.fails_once = frozenset({"eager talker"})

@@ -1,7 +1,7 @@
 """What a failure of an emulated run came of in releases."""
 
 from npu_upgrade.gates.emulation.compare import Compared, not_shown
-from npu_upgrade.gates.emulation.known_defects import known_defects, met_before
+from npu_upgrade.gates.emulation.known_defects import known_defects, met_before, race_behind
 from npu_upgrade.gates.emulation.outcome import Outcome
 
 CACHED = "cached: request 0: payload 'hidden' has shape (29, 128), the reference (157, 128)"
@@ -42,3 +42,12 @@ def test_only_what_failed_or_shows_nothing_has_a_cause():
     assert Compared(failed, None).known
     (line,) = not_shown([Compared(failed, failed)])
     assert line.startswith(f"eager ar-cached: LAG, {CACHED}; known of vllm-omni 0.22.0")
+
+
+def test_a_race_is_behind_a_failure_only_where_its_code_is():
+    why = "streamed: request 0: payload 'answer' has shape (38400,), the reference (21120,)"
+    has, without = "finished = bool(is_finished or request.is_finished())", "finished = bool(is_finished)"
+    assert "sends frames twice" in race_behind("pipelines", "qwen3-tts", why, lambda path: has)
+    assert race_behind("pipelines", "qwen3-tts", why, lambda path: without) == ""
+    assert race_behind("pipelines", "qwen3-tts", "TypeError: step() takes 2", lambda path: has) == ""
+    assert race_behind("pipelines", "qwen3-omni", why, lambda path: has) == ""

@@ -37,12 +37,13 @@ from npu_upgrade.evidence.chain import Record
 from npu_upgrade.evidence.store import DRY_RUN as LABEL
 from npu_upgrade.gates.emulation import costs as step_costs
 from npu_upgrade.gates.emulation.catalogue import SERVED, TIERS, chosen, scenarios, without_graphs
-from npu_upgrade.gates.emulation.changed import Coverage, coverage
+from npu_upgrade.gates.emulation.changed import Coverage, coverage, text_of
 from npu_upgrade.gates.emulation.choice import Choice, choose
 from npu_upgrade.gates.emulation.compare import LAG, Compared, as_text, by_costs, not_shown, tiers, verdict
 from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted, held, passed
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
+from npu_upgrade.gates.emulation.known_defects import race_behind
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.behind import give_way, go_behind, is_behind
@@ -581,6 +582,11 @@ class _Playing:
             if Compared(outcome, further).state != FAIL:
                 self._olds[key] = further
                 return False
+        read = partial(text_of, self._asked.triple)
+        if race := race_behind(outcome.tier, outcome.scenario, outcome.why, read):
+            why = f"{outcome.why}; its answers come and go by a race beside the runners: {race}"
+            self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
+            return False
         if outcome.where or outcome.stands_still or outcome.tier not in SERVED or key not in self._by_name:
             return True
         say(f"{outcome.name} gave an unexpected answer: trying again")

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -145,7 +146,8 @@ def _run(args: argparse.Namespace) -> Result:
         named = result.data | {"since": since | {"inferred": False, "steps": []}}
         shown = _Listed(result.verdict.value, result.summary, named, result.text)
         keep(_kept_as(args, ledger, since["spec"], since["before"]), shown)
-    return _keep_for_job(args, result, place, anew=not listed and not chosen)
+    changes = _changes(result.data["hunks"], inputs)
+    return _keep_for_job(args, result, place, changes, anew=not listed and not chosen)
 
 
 def _taken(
@@ -445,8 +447,26 @@ def _next(args: argparse.Namespace, top: int, place: Place | None) -> Command | 
     return None
 
 
+def _changes(hunks: Sequence[Mapping[str, Any]], inputs: Inputs) -> dict[str, str]:
+    """What the GPU side changed in each method with hunks that are left, in the words of the NPU side."""
+    found: dict[str, str] = {}
+    sides = (inputs.since.side, inputs.new) if inputs.since else ()
+    for one in hunks if sides else ():
+        kind = str(one["group"]).partition(".")[0]
+        units = [side.unit(kind, one["unit"]) for side in sides]
+        old, new = (unit.source.split("\n") if unit else [] for unit in units)
+        if old and new and one["unit"] not in found:
+            found[one["unit"]] = "\n".join(difflib.unified_diff(old, new, "since", "now", n=2, lineterm=""))
+    return found
+
+
 def _keep_for_job(
-    args: argparse.Namespace, result: Result, place: Place | None = None, *, anew: bool = True
+    args: argparse.Namespace,
+    result: Result,
+    place: Place | None = None,
+    changes: Mapping[str, str] = MappingProxyType({}),
+    *,
+    anew: bool = True,
 ) -> Result:
     """Leave the list with the job whose checkout it is of, so that `next` can go through it.
 
@@ -471,22 +491,23 @@ def _keep_for_job(
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | told
         )
-        _write_by_method(job, told.get("hunks", []))
+        _write_by_method(job, told.get("hunks", []), changes)
         write_atomic(listed, result.text)
     job = job or (_job_of(place.folder) if place else None)
     return ending(result, job, lists=True) if job else result
 
 
-def _write_by_method(job: Job, hunks: Sequence[Mapping[str, Any]]) -> None:
-    """A file for each method with several hunks, which are best read as the one change that they are."""
+def _write_by_method(job: Job, hunks: Sequence[Mapping[str, Any]], changes: Mapping[str, str]) -> None:
+    """A file for each method with hunks that are left: these, and all that changed in it."""
     shutil.rmtree(job.folder / GAINS, ignore_errors=True)
     told: dict[str, list[str]] = {}
     for one in hunks:
         text = f"{one['id']} ({'; '.join(one['reasons']) or 'fits'})\n{one['text'].rstrip()}\n"
         told.setdefault(one["unit"], []).append(text)
     for unit, texts in told.items():
-        if texts[1:]:
-            write_atomic(gains_of(job, unit), "\n".join(texts))
+        whole = [f"all of it:\n{changes[unit]}\n"] if unit in changes else []
+        if texts[1:] or whole:
+            write_atomic(gains_of(job, unit), "\n".join([*texts, *whole]))
 
 
 def _job_of(folder: Path, workspace: Path | None = None, name: str | None = None) -> Job | None:

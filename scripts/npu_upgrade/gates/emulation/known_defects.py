@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,11 +12,18 @@ import msgspec
 _FILE = Path(__file__).with_name("known_defects.yaml")
 
 
+class Race(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Code of no runner that makes an answer come and go: a pattern, ``reads``, of the file ``path``."""
+
+    path: str
+    reads: str
+
+
 class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``says`` is a pattern of the failure's text; ``scenario`` and ``tier`` may be left out: any.
 
     ``fixed_by`` names the recorded upgrade (see the laboratory's file of upgrades) whose fix makes this run
-    pass.
+    pass. With a ``race`` the failure comes and goes, whatever the runners do.
     """
 
     ascend: str
@@ -25,6 +33,7 @@ class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scenario: str | None = None
     tier: str | None = None
     fixed_by: str | None = None
+    race: Race | None = None
 
     @property
     def release(self) -> str:
@@ -53,3 +62,10 @@ def met_before(tier: str, scenario: str, why: str) -> str:
         causes.setdefault(one.incident, []).append(one.release)
     told = (f"{', '.join(sorted(set(of)))}: {incident}" for incident, of in causes.items())
     return f"known of {'; or of '.join(told)}" if causes else ""
+
+
+def race_behind(tier: str, scenario: str, why: str, text_of: Callable[[str], str]) -> str:
+    """The known race that such a failure comes of, where the files still have its code; else empty."""
+    races = ((one, one.race) for one in known_defects() if one.race and one.is_shown_by(tier, scenario, why))
+    found = (one for one, race in races if re.search(race.reads, text_of(race.path)))
+    return next((one.incident for one in found), "")
