@@ -1262,7 +1262,9 @@ def test_a_finding_names_the_file_with_all_that_its_method_lacks(world: World) -
         {"id": f"port-{n}", "unit": unit, "reasons": why, "text": f"+ step({n})"}
         for n, (unit, why) in enumerate([("R.run", ["no place"]), ("R.run", []), ("R.load", [])])
     ]
-    _write_by_method(job, hunks)
+    _write_by_method(job, hunks, {"R.load": "-old\n+ step(2)"})
+    assert gains_of(job, "R.load").read_text() == "port-2 (fits): + step(2)\n\n-old\n+ step(2)\n"
+    _write_by_method(job, hunks, {})
     assert [path.name for path in (job.folder / "gains").iterdir()] == ["R.run.diff"], (
         "one hunk is in the answer"
     )

@@ -39,7 +39,7 @@ from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import read_object, sha256, write_atomic, write_json
 from npu_upgrade.ground.kept import keep, kept
 from npu_upgrade.ground.paths import cache_root
-from npu_upgrade.ground.tables import first_of
+from npu_upgrade.ground.tables import cut, first_of
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import GAINS, gains_of, port_survey
 from npu_upgrade.job.conflicts import conflicts_in
@@ -60,6 +60,7 @@ from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.sources.tree import open_source
 
 _LISTS = "--format text"
+_FIRST = 80  # characters of a hunk by which it is found in the whole change
 _DECIDED = 8  # decisions of a merge that are shown
 
 EXAMPLES = """--top
@@ -498,16 +499,20 @@ def _keep_for_job(
 
 
 def _write_by_method(job: Job, hunks: Sequence[Mapping[str, Any]], changes: Mapping[str, str]) -> None:
-    """A file for each method with hunks that are left: these, and all that changed in it."""
+    """A file for each method with hunks that are left: these by name, and the one change that they are of; the
+    hunks in full where several are of a method that is new.
+    """
     shutil.rmtree(job.folder / GAINS, ignore_errors=True)
-    told: dict[str, list[str]] = {}
+    told: dict[str, list[tuple[str, str]]] = {}
     for one in hunks:
-        text = f"{one['id']} ({'; '.join(one['reasons']) or 'fits'})\n{one['text'].rstrip()}\n"
-        told.setdefault(one["unit"], []).append(text)
-    for unit, texts in told.items():
-        whole = [f"all of it:\n{changes[unit]}\n"] if unit in changes else []
-        if texts[1:] or whole:
-            write_atomic(gains_of(job, unit), "\n".join([*texts, *whole]))
+        head = f"{one['id']} ({'; '.join(one['reasons']) or 'fits'})"
+        told.setdefault(one["unit"], []).append((head, one["text"].rstrip()))
+    for unit, parts in told.items():
+        if unit in changes:
+            heads = [f"{head}: {cut(text.partition(chr(10))[0], _FIRST)}" for head, text in parts]
+            write_atomic(gains_of(job, unit), "\n".join([*heads, "", changes[unit], ""]))
+        elif parts[1:]:
+            write_atomic(gains_of(job, unit), "\n".join(f"{head}\n{text}\n" for head, text in parts))
 
 
 def _job_of(folder: Path, workspace: Path | None = None, name: str | None = None) -> Job | None:
