@@ -499,8 +499,8 @@ def _keep_for_job(
 
 
 def _write_by_method(job: Job, hunks: Sequence[Mapping[str, Any]], changes: Mapping[str, str]) -> None:
-    """A file for each method with hunks that are left: their names, and the one change that they are of; in full
-    where several are of a method that is new.
+    """A file for each method with hunks that are left: their names and the one change that they are of; the
+    hunks in full where several are of a method that is new.
     """
     shutil.rmtree(job.folder / GAINS, ignore_errors=True)
     told: dict[str, list[tuple[str, str]]] = {}
