@@ -584,7 +584,7 @@ class _Playing:
                 return False
         read = partial(text_of, self._asked.triple)
         if race := race_behind(outcome.tier, outcome.scenario, outcome.why, read):
-            why = f"{outcome.why}; its answers come and go by a race beside the runners: {race}"
+            why = f"{outcome.why}; its answers may come and go by a race beside the runners: {race}"
             self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
             return False
         if outcome.where or outcome.stands_still or outcome.tier not in SERVED or key not in self._by_name:

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -140,6 +139,7 @@ def _run(args: argparse.Namespace) -> Result:
     ledger.save()
     result = _result(args, inputs, found, items, ledger, done, place, asked, listed.get("hunks"))
     result.data["drafts"] = listed["drafts"] if listed else list(map(_as_data, whole))
+    result.data["changes"] = _changes(result.data["hunks"], inputs)
     if chosen:
         _tell_conflicts(result, chosen, done.files, only=not asked)
     if not asking:
@@ -147,8 +147,7 @@ def _run(args: argparse.Namespace) -> Result:
         named = result.data | {"since": since | {"inferred": False, "steps": []}}
         shown = _Listed(result.verdict.value, result.summary, named, result.text)
         keep(_kept_as(args, ledger, since["spec"], since["before"]), shown)
-    changes = _changes(result.data["hunks"], inputs)
-    return _keep_for_job(args, result, place, changes, anew=not listed and not chosen)
+    return _keep_for_job(args, result, place, anew=not listed and not chosen)
 
 
 def _taken(
@@ -462,12 +461,7 @@ def _changes(hunks: Sequence[Mapping[str, Any]], inputs: Inputs) -> dict[str, st
 
 
 def _keep_for_job(
-    args: argparse.Namespace,
-    result: Result,
-    place: Place | None = None,
-    changes: Mapping[str, str] = MappingProxyType({}),
-    *,
-    anew: bool = True,
+    args: argparse.Namespace, result: Result, place: Place | None = None, *, anew: bool = True
 ) -> Result:
     """Leave the list with the job whose checkout it is of, so that `next` can go through it.
 
@@ -492,7 +486,7 @@ def _keep_for_job(
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | told
         )
-        _write_by_method(job, told.get("hunks", []), changes)
+        _write_by_method(job, told.get("hunks", []), result.data.get("changes", {}))
         write_atomic(listed, result.text)
     job = job or (_job_of(place.folder) if place else None)
     return ending(result, job, lists=True) if job else result

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from npu_upgrade.code.statements import Statement
+from npu_upgrade.code.statements import Statement, nodes_of
 from npu_upgrade.code.uses import free_names
 from npu_upgrade.threeway.pieces import Piece, resolved
 from npu_upgrade.threeway.trees import as_written, parse_statement, statement_text
@@ -62,15 +62,12 @@ def _by_name(side: Sequence[Statement]) -> dict[str, dict[str, Arguments]]:
 @functools.lru_cache(maxsize=8192)
 def _plain_calls(key: str) -> tuple[tuple[str, str], ...]:
     """The calls in a statement that hand on nothing by stars, with what they call."""
-    tree = parse_statement(key)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree else []
-    plain = [
-        one
-        for one in calls
-        if not any(isinstance(part, ast.Starred) for part in one.args)
-        and all(part.arg for part in one.keywords)
-    ]
-    return tuple((ast.unparse(one), ast.unparse(one.func)) for one in plain)
+    calls = (node for node in nodes_of(key) if isinstance(node, ast.Call))
+    return tuple((ast.unparse(one), ast.unparse(one.func)) for one in calls if not _has_stars(one))
+
+
+def _has_stars(call: ast.Call) -> bool:
+    return any(isinstance(one, ast.Starred) for one in call.args) or not all(one.arg for one in call.keywords)
 
 
 @functools.lru_cache(maxsize=8192)

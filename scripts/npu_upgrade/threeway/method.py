@@ -48,9 +48,10 @@ def merge_method(
             flags = (*merged.flags, *run.left_out(merged), *twice)
             flags += (*run.unbound(pieces), *run.misplaced(pieces))
             have = {one.key for one in resolved(pieces, "ours")}
-            flags = tuple(one for one in flags if not merged.passed_over.get(one, have | {""}) <= have)
+            taken = {flag for flag, new in merged.passed_over.items() if new <= have}
+            left = [flag for flag in flags if flag not in taken]
             halves = parted(base, ours, theirs, pieces)
-            return MergedMethod(tuple(pieces), _with_halves(flags, halves), merged.automatic)
+            return MergedMethod(tuple(pieces), _with_halves(left, halves), merged.automatic)
         merged = run(restrictions)
     whole = Conflict(*map(tuple, sides), "the versions do not combine statement by statement")
     return MergedMethod((whole,))
