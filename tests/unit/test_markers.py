@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_upgrade.code.statements import END, Comment, Statement, render, split_statements
+from npu_upgrade.lineage.marker_places import NOTE, is_marker, is_rule, omni_code, unmarked_runs
 from npu_upgrade.lineage.marker_places import counted as markers_of
-from npu_upgrade.lineage.marker_places import is_marker, is_rule, omni_code, unmarked_runs
 from npu_upgrade.lineage.marking import MARKER, add_markers
 from npu_upgrade.merge.markers import close_in_place
 from npu_upgrade.threeway.method import merge_method
@@ -56,8 +57,9 @@ def counted(merged: str, upstream: str = UPSTREAM) -> tuple[int, int]:
 
 
 def expect(text: str) -> str:
-    """``M`` alone on a line stands for the marker."""
-    return "\n".join(line.replace("M", MARKER) if line.strip() == "M" else line for line in text.split("\n"))
+    """``M`` alone on a line stands for the marker, ``N`` for the note."""
+    words = {"M": MARKER, "N": NOTE}
+    return "\n".join(re.sub(r"^( *)([MN])$", lambda m: m[1] + words[m[2]], line) for line in text.split("\n"))
 
 
 @pytest.mark.parametrize("text", [*OPENERS, *NOTES])
@@ -121,24 +123,33 @@ def test_code_at_the_end_of_a_block_and_of_the_method() -> None:
         + "\n        more()"
     )
     wanted = UPSTREAM.replace(
-        "            last(batch)", "            last(batch)\n            M\n            own()\n            M"
+        "            last(batch)", "            last(batch)\n            N\n            own()"
     )
-    assert mark(merged) == expect(wanted + "\n        M\n        more()\n        M")
+    assert mark(merged) == expect(wanted + "\n        N\n        more()")
 
 
-def test_a_changed_statement_in_an_upstream_block_is_a_run() -> None:
+def test_a_run_at_the_end_of_the_method_is_closed_there() -> None:
+    more = "        more()\n        again()"
+    assert mark(f"{UPSTREAM}\n{more}") == expect(f"{UPSTREAM}\n        M\n{more}\n        M")
+
+
+def test_a_changed_statement_in_an_upstream_block_has_a_note() -> None:
     merged = UPSTREAM.replace("inner(batch)", "inner(batch, stage=1)")
-    wanted = UPSTREAM.replace(
-        "            inner(batch)", "            M\n            inner(batch, stage=1)\n            M"
-    )
+    wanted = UPSTREAM.replace("            inner(batch)", "            N\n            inner(batch, stage=1)")
     assert mark(merged) == expect(wanted)
 
 
 def test_a_changed_header_is_marked_alone() -> None:
     merged = UPSTREAM.replace("if batch:", "if batch and omni:")
-    wanted = UPSTREAM.replace("        if batch:", "        M\n        if batch and omni:\n            M")
+    wanted = UPSTREAM.replace("        if batch:", "        N\n        if batch and omni:")
     assert mark(merged) == expect(wanted)
     assert counted(mark(merged)) == (0, 1)
+
+
+def test_the_note_of_a_header_is_not_for_what_stands_under_it() -> None:
+    merged = UPSTREAM.replace("        if batch:", "        N\n        if batch and omni:")
+    own = merged.replace("            last(batch)", "            own(batch)\n            last(batch)")
+    assert mark(expect(own)) == expect(own.replace("            own", "            N\n            own"))
 
 
 def test_signature_and_docstring_need_no_marker() -> None:
@@ -180,7 +191,7 @@ def test_a_lone_marker_of_upstream_code_says_nothing() -> None:
         "        start(batch)", "        # Omni-new\n        start(batch)\n        own(batch)"
     )
     assert counted(merged) == (1, 1)
-    assert markers_of(mark(merged)).total() == 3
+    assert markers_of(mark(merged)).total() == 2
 
 
 def test_code_behind_a_closing_marker_is_outside() -> None:
@@ -189,21 +200,21 @@ def test_code_behind_a_closing_marker_is_outside() -> None:
         "        # Omni-new\n        one()\n        # Omni-new\n        two()\n        return batch",
     )
     assert counted(merged) == (1, 2)
-    assert mark(merged).count("\n".join([f"        {MARKER}", "        two()", f"        {MARKER}"])) == 1
+    assert mark(merged) == merged.replace("        two()", f"        {NOTE}\n        two()")
 
 
 def test_blank_lines_stay_before_the_marker() -> None:
     merged = UPSTREAM.replace(
         "        return batch", "\n        # why\n\n        one()\n        return batch"
     )
-    assert f"last(batch)\n\n        {MARKER}\n        # why\n\n        one()\n" in mark(merged)
+    assert f"last(batch)\n\n        {NOTE}\n        # why\n\n        one()\n" in mark(merged)
 
 
 def test_comments_of_the_block_before_stay_there() -> None:
     merged = UPSTREAM.replace(
         "        return batch", "            # of the block\n        one()\n        return batch"
     )
-    assert f"            # of the block\n        {MARKER}\n        one()\n" in mark(merged)
+    assert f"            # of the block\n        {NOTE}\n        one()\n" in mark(merged)
 
 
 def plain(statements: list[Statement]) -> list[tuple[str, int, tuple[str, ...]]]:

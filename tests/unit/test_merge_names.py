@@ -187,3 +187,51 @@ def edit(rng: random.Random, nodes: Block) -> None:
 @given(versions())
 def test_no_result_reads_a_name_whose_binding_it_dropped(sides: tuple[str, str, str]) -> None:
     assert silent(*sides) == set()
+
+
+GATHERED = """
+state = self.state
+(
+    hidden,
+    {0},
+) = state
+{1}: list[object] = []
+if isinstance({0}, Tensor):
+    assert {0}.shape[0] == 1, "one"
+    for i in range(self.num):
+        {1}.append({{"model": {0}[i].detach()}})
+elif isinstance({0}, list):
+    assert len({0}) == 1, "one list"
+    for one in {0}:
+        {1}.append({{"model": one.detach() if one is not None else None}})
+else:
+    for i in range(self.num):
+        part = {{}}
+        for key, one in {0}.items():
+            part[key] = one[i]
+        {1}.append(part)
+ids = self.ids.copy()
+result = Output(
+    ids=ids,
+    tokens=[],
+    pooled=out,
+)
+return result
+"""
+
+
+def test_where_one_text_of_a_conflict_defines_a_name_its_readers_are_asked_with_it() -> None:
+    """One answer to all of the conflicts is the whole method of that side, with no half of the other's."""
+    base = method(GATHERED.format("outputs", "out"))
+    ours = base.replace("hidden,\n", "hidden,\n            meta,\n")
+    ours = ours.replace("        out: list", "        # ours\n        self.begin()\n        out: list")
+    ours = ours.replace("tokens=[],\n", "tokens=[],\n            kv=self.kv,\n")
+    ours = ours.replace("        result", "        extra = self.extra()\n        result")
+    split = "if self.chunked:\n    inner, outputs = split(payloads)\nelse:\n    outputs = payloads\nids ="
+    theirs = method(GATHERED.format("raw", "payloads").replace("ids =", split).replace("=out", "=outputs"))
+    merged = merge_method(*map(split_statements, (base, ours, theirs)))
+    assert not [flag for flag in merged.flags if flag.kind == "held"]
+    text = render(resolved(merged.pieces, "theirs"))
+    assert text.count("payloads.append(") == 3
+    assert "out.append(" not in text
+    assert "isinstance(outputs" not in text

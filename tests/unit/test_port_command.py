@@ -18,6 +18,7 @@ from npu_upgrade.commands import port_inputs
 from npu_upgrade.ground.files import write_json
 from npu_upgrade.job.conflicts import FROM_PORT, conflicts_in, without
 from npu_upgrade.job.job import Job, start_job
+from npu_upgrade.lineage.marker_places import NOTE
 from npu_upgrade.lineage.marking import MARKER
 
 AR = f"{NPU_WORKER}/npu_ar_model_runner.py"
@@ -95,7 +96,8 @@ def test_without_vllms_change_the_same_statement_is_omnis(tmp_path: Path) -> Non
 
 def unmarked(world: PortWorld) -> str:
     """The AR runner's file without the markers that the port put there."""
-    return "".join(line for line in world.ar.read_text().splitlines(True) if line.strip() != MARKER)
+    lines = world.ar.read_text().splitlines(True)
+    return "".join(line for line in lines if line.strip() not in (MARKER, NOTE))
 
 
 def test_a_hunk_comes_with_what_it_needs_and_its_imports(world: PortWorld) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from npu_upgrade.code.statements import split_statements
-from npu_upgrade.port.draft import _without
+from npu_upgrade.port.draft import _sides, _without
+from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.unit_diff import diff_units
 
 BEFORE = "def run(self, batch):\n    return self.forward(batch)\n"
 
@@ -35,3 +41,17 @@ def test_what_vllm_has_and_vllm_ascend_does_without_is_left_out(body: str, left:
     keys = {"if self.late:", "self.receive()", "fits = self.fits(batch)", "return self.forward(batch)"}
     found = _without(*(split_statements(text) for text in (BEFORE, theirs)), keys)
     assert [one.key for one in found] == [one.key for one in split_statements(wanted)]
+
+
+def test_a_condition_that_is_held_already_comes_with_the_block_that_is_lacking() -> None:
+    """The condition alone would be no Python, and the block no longer under it."""
+    held, gained = "    seen = None\n", "    if self.sees:\n        seen = self.see()\n"
+    new = BEFORE.replace("    return", f"{held}{gained}    return")
+    diff = diff_units(*map(split_statements, (BEFORE, new)))
+    (gain,) = diff.pieces
+    parts = [gain._replace(b0=n, b1=n + 1) for n in range(gain.b0, gain.b1)]
+    diff = replace(diff, pieces=parts)
+    before, after = _sides(diff, [cast("Hunk", SimpleNamespace(pieces=parts[-1:]))], [])
+    assert [one.key for one in after] == [one.key for one in split_statements(new)]
+    old = split_statements(BEFORE.replace("    return", f"{held}    return"))
+    assert [one.key for one in before] == [one.key for one in old]

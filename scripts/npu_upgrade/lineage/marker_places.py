@@ -19,6 +19,8 @@ from npu_upgrade.threeway.align import align
 from npu_upgrade.threeway.shifts import parents
 
 FENCE = "Omni-new"
+NOTE = "# Omni-specific"
+"""What stands before one statement of omni's."""
 DIALECTS = {
     FENCE: re.compile(r"#[\s\-=]*omni[-_ ]new\b", re.IGNORECASE),
     "[Omni]": re.compile(r"#\s*\[omni\]", re.IGNORECASE),
@@ -107,7 +109,7 @@ def unmarked_runs(merged: Sequence[Statement], omni: Sequence[bool]) -> list[Run
     own = _own_markers(merged, runs)
     alone = [run for run in runs if run.header_only and run.start in own]
     closings = {run.start: closing for run in alone if (closing := _closing(merged, run, own))}
-    covering = {run.start for run in alone if run.start not in closings}
+    covering = {run.start for run in alone if run.start not in closings and own[run.start] != [NOTE]}
     within = _fenced(merged, closings)
     headers = parents(merged)
     return [
@@ -167,7 +169,8 @@ def _ends_before(
 ) -> bool:
     """Whether the first fence on ``run`` closes the marked run right before it."""
     edges = _edges(merged[run.start])
-    if before.end != run.start or not edges or not is_fence(edges[0].text):
+    noted = own[before.start] == [NOTE]  # which nothing closes
+    if noted or before.end != run.start or not edges or not is_fence(edges[0].text):
         return False
     if before.header_only:
         return _closing(merged, before, own) is edges[0]

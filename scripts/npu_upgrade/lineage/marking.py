@@ -1,4 +1,4 @@
-"""Putting the ``Omni-new`` markers around omni code that has none.
+"""Putting the ``Omni-new`` markers around omni code that has none, and a note before one statement alone.
 
 Markers are for readers and a hint at most: what is omni code is told by comparing with
 upstream's method, never by markers.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from npu_upgrade.code.statements import END, Comment, Statement
-from npu_upgrade.lineage.marker_places import Run, is_fence, is_rule, unmarked_runs
+from npu_upgrade.lineage.marker_places import NOTE, Run, is_fence, is_rule, unmarked_runs
 
 MARKER = "# -------------------------------------- Omni-new -------------------------------------------------"
 
@@ -18,18 +18,22 @@ MARKER = "# -------------------------------------- Omni-new --------------------
 def add_markers(merged: Sequence[Statement], omni: Sequence[bool]) -> list[Statement]:
     """``merged`` with a marker before and after all ``omni`` statements of it that have none.
 
+    One statement alone, as a condition that is omni's over upstream's block, has a note before it: a pair
+    around it would be longer than the code, and end inside of a block where it began before it.
     Statements and their order stay; so do the markers that are there. Doing it twice is the
     same as doing it once.
     """
     out = list(merged)
     # From the back, so that an END added for the last run moves no other.
     for run in reversed(unmarked_runs(merged, omni)):
-        _close(out, run)
-        out[run.start] = _opened(out[run.start])
+        alone = run.end - run.start == 1
+        if not alone:
+            _close(out, run)
+        out[run.start] = _opened(out[run.start], NOTE if alone else MARKER)
     return out
 
 
-def _opened(statement: Statement) -> Statement:
+def _opened(statement: Statement, marker: str) -> Statement:
     """The statement with a marker before its own comments."""
     comments = list(statement.comments)
     place = own_comments(statement)
@@ -38,7 +42,7 @@ def _opened(statement: Statement) -> Statement:
         rest = statement.blanks
     else:
         blanks, rest = statement.blanks, 0
-    comments.insert(place, Comment(statement.indent, MARKER, blanks))
+    comments.insert(place, Comment(statement.indent, marker, blanks))
     return replace(statement, comments=tuple(comments), blanks=rest)
 
 
@@ -58,8 +62,6 @@ def _close(out: list[Statement], run: Run) -> None:
         out.append(Statement(END, 0, (), 0, (Comment(depth, MARKER),)))
         return
     follower = out[run.end]
-    # Under a header alone, a formatter would move it to the depth of the block anyway.
-    depth = follower.indent if run.header_only else depth
     place = 0
     while place < len(follower.comments) and follower.comments[place].indent > depth:
         place += 1

@@ -93,6 +93,9 @@ def _sides(
     """
     lacking = {piece for hunk in hunks for piece in hunk.pieces}
     apart = {piece for hunk in of_cuda for piece in hunk.pieces} - lacking
+    begun = {piece.b0 for piece in lacking if piece.b0 < piece.b1}
+    # what only opens a block, of which all is lacking, is of no use without it
+    lacking |= {piece for piece in diff.pieces if piece.b1 in begun and diff.new[piece.b1 - 1].is_header}
     before = [piece for piece in diff.pieces if piece not in lacking | apart]
     after = [piece for piece in diff.pieces if piece not in apart]
     if not (diff.parses(before) and diff.parses(after)):  # the parts of one chain of conditions

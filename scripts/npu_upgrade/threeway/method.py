@@ -171,6 +171,10 @@ class _Runner:
             return replace(limits, left_out=limits.left_out | unreadable)
         readers = self._readers(merged, lost)
         changed = {(start, end) for start, end in readers if start < end} - limits.held
+        # What a conflict's other side defines is not gone: who answers that conflict decides on its readers.
+        asked = self._readers(merged, lost - free_names(resolved(merged.pieces, "theirs"))) & changed
+        if asked - limits.contested:
+            return replace(limits, contested=limits.contested | asked, held=frozenset())
         if changed:
             return replace(limits, held=limits.held | changed)
         fresh = {(start, max(end, start + 1)) for start, end in readers} - limits.contested

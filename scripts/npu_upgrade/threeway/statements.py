@@ -338,6 +338,8 @@ class ThreeWay:
     def _take_leading(self, span: Span) -> Span:
         """Emit upstream's first statements where they still belong to the block before."""
         top = min(s.indent for s in self.base[span.b0 : span.b1])
+        if self.base[span.b0].indent > top:  # what they stand for is in that block too
+            return span
         known = {s.key for s in self.base[span.b0 : span.b1] if weight(s.key) > 2}
         cut = span.t0
         while cut < span.t1 and self.theirs[cut].indent > top and self.theirs[cut].key not in known:
