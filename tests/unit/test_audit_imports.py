@@ -94,6 +94,19 @@ def test_where_to_look_for_what_replaced_a_name(tmp_path: Path) -> None:
     assert "the old vllm" not in found.what
 
 
+def test_what_a_module_has_in_place_of_a_class_is_named(tmp_path: Path) -> None:
+    shapes = VLLM["vllm/shapes.py"]
+    before = make_world(tmp_path / "old", VLLM | {"vllm/shapes.py": f"{shapes}\n\nclass Line: ...\n"})
+    now = f"{shapes}\n\nclass Runner: ...\n\nclass _Part: ...\n\ndef draw(): ...\n"
+    files = VLLM | {
+        FILE: "from vllm.shapes import Line\n",
+        "vllm/patch/patch_shapes.py": "",
+        "vllm/shapes.py": now,
+    }
+    (found,) = findings(World(make_world(tmp_path / "new", files).triple, before), "imports")
+    assert found.todo.endswith("; new in vllm.shapes: Runner")
+
+
 def test_imports_inside_functions_and_for_type_checkers_are_lesser_kinds(tmp_path: Path) -> None:
     text = """
         from typing import TYPE_CHECKING

@@ -25,6 +25,7 @@ from npu_upgrade.program.program import ClassSymbol, File, ModuleSymbol, Program
 ABOUT = "imported names, attributes of modules and dotted paths that the trees have not, or as another thing"
 
 _TRACES = 2  # places that are named
+_NAMES = 4
 _TELLING = 60
 """A word that more files than this have tells nothing of whom they import."""
 _WHEN = {
@@ -341,15 +342,30 @@ class FileImports:
 
 
 def _traces(old: Program, new: Program, module: str, name: str) -> str:
-    """Where to look for what replaced a name: who used it before, and the files of its kind that are new."""
+    """Where to look for what replaced a name: who used it before, and what of its kind is new.
+
+    That is what its own module has now, else the files called alike.
+    """
     package, last = module.partition(".")[0], module.rpartition(".")[2]
     home, before = old.module(module), old.paths(package)
     elsewhere = {*before} - ({home.path} if home else set())
     uses = [f"{one.path}:{one.line}" for one in Mentions(old).of(name) if one.path in elsewhere]
     came = [path for path in sorted({*new.paths(package)} - {*before}) if last in path.rpartition("/")[2]]
     said = [f"the old {distribution(package)} used it in {shortened(uses[::-1], _TRACES)}"] if uses else []
-    said += [f"new there: {shortened(came, _TRACES)}"] if came else []
+    if fresh := _fresh(home, new.module(module), name):
+        said += [f"new in {module}: {shortened(fresh, _NAMES)}"]
+    elif came:
+        said += [f"new there: {shortened(came, _TRACES)}"]
     return "".join(f"; {one}" for one in said)
+
+
+def _fresh(before: File | None, now: File | None, name: str) -> list[str]:
+    """The classes of a module that it had not before, functions where the name was one."""
+    if before is None or now is None:
+        return []
+    was_function = name in before.functions
+    had, has = ({*(file.functions if was_function else file.classes)} for file in (before, now))
+    return sorted(one for one in has - had if not one.startswith("_"))
 
 
 def _imports_below(node: ast.AST) -> Iterator[Import]:

@@ -55,26 +55,17 @@ _NAMED = {  # as the processor calls them
 
 
 def reduce(deploy: dict) -> None:
-    """Put the stages on one device, and make smaller what only sizes the profiling.
-
-    Raises :class:`engine.Absent` for releases before 0.30: their code hands the talker a layer that it
-    names itself, whatever the configuration says, and a thinker of so many layers is not served here in time.
-    """
-    if layer := _fixed_layer():
-        raise engine.Absent(
-            f"not covered: vllm-omni hands the talker the thinker's layer {layer}, whatever the "
-            "configuration says, and the tiny thinker has two"
-        )
+    """Put the stages on one device, and make smaller what only sizes the profiling."""
     parts.reduce(deploy, (512, 512, 2048), (0.4, 0.3, 0.2))
 
 
-def _fixed_layer() -> str:
-    """The number of the thinker's layer that the release's own code names; empty where it names none."""
+def _accepted_layer() -> int:
+    """The thinker's layer that goes to the talker: releases before 0.30 name one, whatever the configuration."""
     (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
     path = Path(package, "model_executor/stage_input_processors/qwen3_omni.py")
     text = path.read_text("utf-8") if path.exists() else ""
     found = re.search(r'^_HIDDEN_LAYER_KEY = "(\d+)"', text, re.MULTILINE)
-    return found[1] if found else ""
+    return int(found[1]) if found else 1
 
 
 def make(folder: Path) -> None:
@@ -105,6 +96,7 @@ def make(folder: Path) -> None:
 def _config():
     import transformers
 
+    accepted = _accepted_layer()
     layers = {
         "hidden_size": _THINKER,
         "intermediate_size": 128,
@@ -180,7 +172,7 @@ def _config():
         | {"hidden_size": _TALKER, "vocab_size": 3072, "shared_expert_intermediate_size": 64},
         "num_code_groups": _GROUPS,
         "thinker_hidden_size": _THINKER,
-        "accept_hidden_layer": 1,
+        "accept_hidden_layer": accepted,
         "codec_pad_id": 2148,
         "codec_bos_id": 2149,
         "codec_eos_token_id": 2150,
@@ -210,7 +202,13 @@ def _config():
     thinker = {
         "audio_config": audio,
         "vision_config": vision,
-        "text_config": layers | experts | {"vocab_size": parts.QWEN_WORDS},
+        "text_config": layers
+        | experts
+        | {
+            "vocab_size": parts.QWEN_WORDS,
+            "num_hidden_layers": accepted + 1,
+            "mlp_only_layers": [*range(1, accepted)],  # a mixture in each would be most of the minutes
+        },
         "audio_end_token_id": _SPECIAL["<|audio_end|>"],
         "vision_end_token_id": _SPECIAL["<|vision_end|>"],
         "user_token_id": parts.QWEN_ROLES["user"],
