@@ -464,6 +464,10 @@ STEPS = """
         ("size, pad=0", "start, size=0, pad=0", "n, 1", "self.s, n, 1", []),  # followed
         ("size, pad=0", "start, size=0, pad=0", "self.start", "self.start", []),  # was wrong before
         ("size, pad=0", "size, pad=0, start=0", "n, 1", "n, 1", []),
+        # one None of several, which all still have one
+        ("size, pad=0", "size, start=0, pad=0", "None, None", "None, None, None", []),
+        ("size, pad=0", "start, size=0, pad=0", "None, 1", "None, None, 1", []),
+        ("size, pad=0", "start, size=0, pad=0", "n, 1", "n, None, 1", ["self.plan: size -> start"]),
         ("size, pad=0", "start=0, size=0, pad=0", "size=n", "size=n", []),
         ("size, pad=0", "start, size=0, pad=0", "*n", "*n", []),
         ("size, pad=0", "start, size, pad", "n, 1", "n, 1", ["self.plan: needs pad"]),

@@ -158,6 +158,26 @@ def test_what_was_changed_on_purpose_is_silent(tmp_path: Path, changes: list[tup
     assert since(tmp_path, *changes) == []
 
 
+@pytest.mark.parametrize(
+    ("above", "found"), [("self.rope.roll(load)", []), ("self.rope.pull(load)", ["lost"])]
+)
+def test_what_the_parents_method_does_which_is_called_then_is_not_lost(
+    tmp_path: Path, above: str, found: list[str]
+) -> None:
+    had = OLD.replace(
+        "        return self.rope.pull",
+        "        if load:\n            self.rope.roll(load)\n        return self.rope.pull",
+    )
+    had = had.replace("return self.rope.pull(load)", "return super().pull(load)")
+    had = had.replace(
+        "        return load\n\n\nclass Crane", f"        {above}\n        return load\n\n\nclass Crane"
+    )
+    now = had.replace("        if load:\n            self.rope.roll(load)\n", "")
+    assert now != had
+    world = make_world(tmp_path / "new", {CRANE: now}, old=make_world(tmp_path / "old", {CRANE: had}))
+    assert [one[0] for one in seen(world, "lost")] == found
+
+
 def test_what_the_function_followed_gave_up_too_is_silent(tmp_path: Path) -> None:
     gone = "        if fast:\n            self.pull(fast)\n"
     worlds = {}

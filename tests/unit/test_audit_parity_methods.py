@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from audit_kit import AR, GPU_AR, GPU_BASE, make_world
+from audit_kit import AR, GPU_AR, GPU_BASE, findings, make_world
 from parity_kit import runners, told
 
 MIXIN = """
@@ -137,6 +137,25 @@ def test_a_constructor_that_does_itself_what_the_mixin_does(tmp_path):
 def test_an_override_that_asks_the_model_is_missed_where_vllm_ascends_own_runs(tmp_path):
     world = runners(tmp_path, gpu=PICK, vllm=PLAIN_PICK, ascend=PLAIN_PICK)
     assert told(world, "parity-overrides") == [("NPUARModelRunner", "_pick")]
+
+
+@pytest.mark.parametrize(
+    ("models", "had"),
+    [
+        ({"one": "picks_itself = True"}, "had by vllm_omni/models/one.py"),
+        (
+            {"one": "def pick(self, scores):\n        return torch.cuda.Stream()"},
+            "had by vllm_omni/models/one.py, which uses torch.cuda",
+        ),
+        ({name: "picks_itself = True" for name in ("one", "two", "three")}, ""),
+        ({"one": "def rest(self):\n        return self.picks_itself"}, ""),
+    ],
+)
+def test_few_models_that_have_what_is_asked_are_named(tmp_path, models: dict[str, str], had: str):
+    more = {f"vllm_omni/models/{name}.py": f"class One:\n    {body}\n" for name, body in models.items()}
+    world = runners(tmp_path, gpu=PICK, vllm=PLAIN_PICK, ascend=PLAIN_PICK, more=more)
+    (found,) = findings(world, "parity-overrides")
+    assert found.what.partition("; had by")[2] == had.removeprefix("had by")
 
 
 def test_the_same_override_on_the_npu_side_is_no_finding(tmp_path):

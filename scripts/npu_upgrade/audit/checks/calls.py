@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.audit.finding import Finding, Side, side
@@ -279,7 +279,8 @@ class Shifts:
             if isinstance(argument, ast.Starred):
                 return None
             moved = has.arg != had.arg and (had.arg in named or _contradict(had, has, callee))
-            if moved and not _is_meant(argument, has) and self._stood(call, place, scope):
+            moved = moved and not (_is_meant(argument, has) or _still_given(argument, had, call, now))
+            if moved and self._stood(call, place, scope):
                 if _is_upstreams(call, callee, scope):
                     return None
                 return Shift(argument, had, has, before)
@@ -353,6 +354,12 @@ def _head(callee: Callee) -> str:
 
 def _contradict(had: ast.arg, has: ast.arg, callee: Callee) -> bool:
     return bool(lost_parameters(had.annotation, has.annotation, (callee.file, callee.file)))
+
+
+def _still_given(argument: ast.expr, had: ast.arg, call: ast.Call, now: Sequence[ast.arg]) -> bool:
+    """Whether the parameter that an argument was for is given the same again, as one None of several."""
+    given = (one for one, parameter in zip(call.args, now, strict=False) if parameter.arg == had.arg)
+    return any(ast.unparse(one) == ast.unparse(argument) for one in given)
 
 
 def _is_meant(argument: ast.expr, has: ast.arg) -> bool:

@@ -46,7 +46,7 @@ def check(world: World) -> Iterator[Finding]:
             continue
         for scope, was in functions_of_both(file, old):
             gone, whole = _gone(scope, was) if id(scope.node) not in told else ("", "")
-            if gone and not is_moved(gone, whole, scope, world):
+            if gone and not (is_moved(gone, whole, scope, world) or _is_above(whole, scope)):
                 yield from _finding(scope, was, gone, whole, world)
         for name, cls in file.classes.items():
             if name in old.classes:
@@ -183,6 +183,15 @@ def is_moved(gone: str, whole: str, scope: Scope, world: World) -> bool:
         if len(words) > 1 and all(now[word] > had[word] for word in words):
             return True
     return False
+
+
+def _is_above(whole: str, scope: Scope) -> bool:
+    """Whether the parent's method, which the function goes on to call, does it."""
+    name = place_of(scope)[1]
+    if scope.owner is None or f"super().{name}(" not in text_of(scope.node):
+        return False
+    above = next((cls.methods[name] for cls in scope.owner.mro[1:] if name in cls.methods), None)
+    return above is not None and _words(whole) - {"self"} <= _words(text_of(above.node))
 
 
 # A file, a class and a function in it; without a function all of the file that is in none.

@@ -60,7 +60,10 @@ def reduce(deploy: dict) -> None:
 
 
 def _accepted_layer() -> int:
-    """The thinker's layer that goes to the talker: releases before 0.30 name one, whatever the configuration."""
+    """The number of the thinker's layer that goes to the talker.
+
+    Releases before 0.30 name it in their code, whatever the configuration says.
+    """
     (package,) = importlib.util.find_spec("vllm_omni").submodule_search_locations
     path = Path(package, "model_executor/stage_input_processors/qwen3_omni.py")
     text = path.read_text("utf-8") if path.exists() else ""
@@ -85,12 +88,20 @@ def make(folder: Path) -> None:
                 value.mul_(_QUIET)
             elif "codec_head" in name:
                 value.mul_(value.shape[-1] ** 0.5)
+            elif _is_between(name):  # many layers that are heard would leave each choice to the rounding
+                value.mul_(_QUIET)
             elif name.endswith(("o_proj.weight", "proj2.weight", "mlp.2.weight")):
                 value.mul_(_HEARD)
     model = model.to(torch.bfloat16)
     parts.answer_by_thinker(folder, "qwen3-omni", model, _TOKENS, parts.messages)
     model.save_pretrained(folder)
     write_json(folder / "generation_config.json", {"pad_token_id": _SPECIAL["<|endoftext|>"]})
+
+
+def _is_between(name: str) -> bool:
+    """Whether a weight ends a part of a thinker's layer between the first and the one that goes on."""
+    found = re.match(r"thinker\.model\.layers\.(\d+)\..*(o_proj|down_proj)\.weight", name)
+    return found is not None and 0 < int(found[1]) < _accepted_layer()
 
 
 def _config():
