@@ -147,7 +147,7 @@ def test_an_override_that_asks_the_model_is_missed_where_vllm_ascends_own_runs(t
             {"one": "def pick(self, scores):\n        return torch.cuda.Stream()"},
             "had by vllm_omni/models/one.py, which uses torch.cuda",
         ),
-        ({name: "picks_itself = True" for name in ("one", "two", "three")}, ""),
+        (dict.fromkeys(("one", "two", "three"), "picks_itself = True"), ""),
         ({"one": "def rest(self):\n        return self.picks_itself"}, ""),
     ],
 )

@@ -10,9 +10,9 @@ import pytest
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.code.uses import free_names
 from npu_upgrade.threeway.expressions import merge_statement
+from npu_upgrade.threeway.layout import as_written
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Conflict, MergedMethod, as_module, resolved, syntax_error
-from npu_upgrade.threeway.trees import as_written
 
 
 def method(body: str) -> str:

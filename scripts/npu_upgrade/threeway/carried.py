@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from npu_upgrade.code.statements import Statement, nodes_of
 from npu_upgrade.code.uses import free_names
+from npu_upgrade.threeway.layout import as_lines
 from npu_upgrade.threeway.pieces import Piece, resolved
-from npu_upgrade.threeway.trees import as_written, parse_statement, statement_text
+from npu_upgrade.threeway.trees import parse_statement, statement_text
 
 Arguments = dict[str, str]  # keyword -> the expression
 
@@ -38,7 +39,7 @@ def carry_arguments(
             brought = _brought(before[name], after.get(name, {})) if call in before.get(name, {}) else {}
             key = _with_keywords(here.key, call, brought) if brought else here.key
             if key != here.key and fits(key):
-                out[number] = replace(here, key=key, lines=tuple(as_written(key).split("\n")))
+                out[number] = replace(here, key=key, lines=as_lines(key, here.indent, (here.code,)))
                 if free_names(resolved(out, "ours")) - unbound:
                     out[number] = here
     return out

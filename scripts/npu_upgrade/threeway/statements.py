@@ -23,9 +23,10 @@ from npu_upgrade.threeway.blocks import Span, split_at_blocks
 from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comments, shift_comments
 from npu_upgrade.threeway.commute import commute
 from npu_upgrade.threeway.expressions import merge_statement
+from npu_upgrade.threeway.layout import as_lines
 from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
 from npu_upgrade.threeway.shifts import agreed_depth, inherited_shifts, parents
-from npu_upgrade.threeway.trees import as_written, parse_statement
+from npu_upgrade.threeway.trees import parse_statement
 
 Place = tuple[int, int]
 """A half-open range of base statements."""
@@ -441,7 +442,7 @@ class ThreeWay:
             shift_comments(theirs.comments, indent - theirs.indent),
         )
         blanks = ours.blanks if ours.blanks != base.blanks else theirs.blanks
-        lines = _lines(key, ours, theirs)
+        lines = _lines(key, indent, ours, theirs)
         comments += lost_inline(base, ours, lines, indent)
         self._emit(Statement(key, indent, lines, blanks, comments))
 
@@ -558,11 +559,11 @@ class ThreeWay:
         return self.base[span.b0 : span.b1], self.ours[span.o0 : span.o1], self.theirs[span.t0 : span.t1]
 
 
-def _lines(key: str, ours: Statement, theirs: Statement) -> tuple[str, ...]:
+def _lines(key: str, indent: int, ours: Statement, theirs: Statement) -> tuple[str, ...]:
     """The layout of a merged statement: the side's that has it; ours' where only layout differs."""
     if key == ours.key:
         return ours.lines
-    return theirs.lines if key == theirs.key else tuple(as_written(key).split("\n"))
+    return theirs.lines if key == theirs.key else as_lines(key, indent, (ours.code, theirs.code))
 
 
 def _keys(statements: Iterable[Statement]) -> list[str]:

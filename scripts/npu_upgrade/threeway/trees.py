@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from npu_upgrade.code.sequences import Change, changes, patience
 from npu_upgrade.code.statements import Statement
 from npu_upgrade.threeway.align import align_similar
 
-_NOT = re.compile(r"(\b(?:and|or) )\((not [\w.]+(?:\(\))?)\)")
 Node = Any  # trees are walked by the fields their class names, which no type can follow
 
 
@@ -39,13 +37,6 @@ def statement_text(node: Node) -> str:
     if isinstance(getattr(node, "body", None), list):
         text = text.rsplit("\n", 1)[0].rstrip()
     return "el" + text if getattr(node, "chained", False) else text
-
-
-def as_written(text: str) -> str:
-    """A canonical text without brackets around a plain ``not`` behind ``and`` or ``or``."""
-    plain = _NOT.sub(r"\1\2", text)
-    before, after = parse_statement(text), parse_statement(plain)
-    return plain if before and after and same(before, after) else text
 
 
 def dump(value: Node) -> str:

@@ -1,0 +1,98 @@
+"""How a merged statement is written: its quotes as its sides have them, what is too long one part a line."""
+
+from __future__ import annotations
+
+import ast
+import io
+import itertools
+import re
+import tokenize
+from collections.abc import Sequence
+
+from npu_upgrade.threeway.trees import parse_statement, same
+
+_WIDTH = 110
+_STEP = 4
+_NOT = re.compile(r"(\b(?:and|or) )\((not [\w.]+(?:\(\))?)\)")
+_PLAIN = re.compile(r"'[^'\"\\]*'")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+def as_lines(text: str, indent: int, sides: Sequence[str]) -> tuple[str, ...]:
+    """The lines of a statement that is given as its canonical text; ``sides`` are the texts it came from."""
+    written = as_written(_quoted(text, sides))
+    if "\n" in written or indent + len(written) <= _WIDTH:
+        return tuple(written.split("\n"))
+    lines = _broken(_bracketed(written), indent)
+    joined = parse_statement(" ".join(line.strip() for line in lines))
+    tree = parse_statement(written)
+    return tuple(lines) if joined and tree and same(joined, tree) else (written,)
+
+
+def as_written(text: str) -> str:
+    """A canonical text without brackets around a plain ``not`` behind ``and`` or ``or``."""
+    plain = _NOT.sub(r"\1\2", text)
+    before, after = parse_statement(text), parse_statement(plain)
+    return plain if before and after and same(before, after) else text
+
+
+def _quoted(text: str, sides: Sequence[str]) -> str:
+    """The text with double quotes around the strings that a side has in them."""
+    out, place = "", 0
+    for token, start, end in _tokens(text):
+        double = f'"{token[1:-1]}"'
+        if _PLAIN.fullmatch(token) and any(double in side for side in sides):
+            out, place = out + text[place:start] + double, end
+    return out + text[place:]
+
+
+def _bracketed(text: str) -> str:
+    """The text of an assignment to several names with brackets around them."""
+    tree = parse_statement(text)
+    if not isinstance(tree, ast.Assign) or not isinstance(tree.targets[0], ast.Tuple) or text[0] in _OPEN:
+        return text
+    end = tree.targets[0].end_col_offset or 0
+    return f"({text[:end]}){text[end:]}" if text.isascii() else text
+
+
+def _broken(text: str, indent: int) -> list[str]:
+    """The text with the parts of its longest outermost brackets one a line, where it is too long."""
+    best: tuple[int, int, list[int]] = (0, 0, [])
+    if indent + len(text) > _WIDTH:
+        best = max(_outermost(text), key=lambda pair: pair[1] - pair[0], default=best)
+    first, last, commas = best
+    if not commas:
+        return [text]
+    places = [first, *commas, last]
+    parts = [text[a + 1 : b].strip() for a, b in itertools.pairwise(places)]
+    lines = [text[: first + 1]]
+    for part in filter(None, parts):
+        lines += [" " * _STEP + line for line in _broken(f"{part},", indent + _STEP)]
+    return [*lines, text[last:]]
+
+
+def _outermost(text: str) -> list[tuple[int, int, list[int]]]:
+    """Where each pair of brackets that stands in none begins and ends, with the commas between its parts."""
+    found: list[tuple[int, int, list[int]]] = []
+    depth, first, commas = 0, 0, []
+    for token, start, _ in _tokens(text):
+        if token in tuple(_OPEN):
+            depth += 1
+            if depth == 1:
+                first, commas = start, []
+        elif token in tuple(_CLOSE):
+            depth -= 1
+            if depth == 0:
+                found.append((first, start, commas))
+        elif token == "," and depth == 1:
+            commas.append(start)
+    return found
+
+
+def _tokens(text: str) -> list[tuple[str, int, int]]:
+    """The tokens of one line, each with where it begins and ends; none where it is no Python."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return []
+    return [(one.string, one.start[1], one.end[1]) for one in tokens if one.start[0] == one.end[0] == 1]
