@@ -51,3 +51,10 @@ def test_a_race_is_behind_a_failure_only_where_its_code_is():
     assert race_behind("pipelines", "qwen3-tts", why, lambda path: without) == ""
     assert race_behind("pipelines", "qwen3-tts", "TypeError: step() takes 2", lambda path: has) == ""
     assert race_behind("pipelines", "qwen3-omni", why, lambda path: has) == ""
+
+
+def test_a_failed_run_is_told_with_the_releases_that_pass_it():
+    failed = Outcome("graph", "talker", "FAIL", "tokens [1]", "worker.py:3")
+    assert Compared(failed, failed).passed_in == "vllm-omni 0.24.0, vllm-omni 0.26.0"
+    assert Compared(Outcome("graph", "talker", "PASS"), None).passed_in == ""
+    assert Compared(Outcome("graph", "unheard", "FAIL"), None).passed_in == ""

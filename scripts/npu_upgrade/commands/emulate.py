@@ -660,6 +660,7 @@ def _result(
             one.new.as_json()
             | {"state": one.state, "why": one.why, "old": one.old.as_json() if one.old else None}
             | ({"known": known} if (known := one.known) else {})
+            | ({"passed_in": passed} if (passed := one.passed_in) else {})
             for one in together
         ],
         "pending": [*pending, *silent],
@@ -718,7 +719,7 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     known = [run for run in odd if run["state"] in (LAG, ABSENT)]
     odd = [run for run in odd if run not in known]
     odd.sort(key=lambda run: run["state"] != FAIL)
-    shown = ("tier", "scenario", "state", "why", "known", "failed_once", "where", "log")
+    shown = ("tier", "scenario", "state", "why", "known", "passed_in", "failed_once", "where", "log")
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
     left = not_run(data["pending"])
     counted: dict[str, Any] = {name: len(data[name]) for name in names[2:]}
@@ -730,14 +731,20 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
         also = [f"{_named(run)}: {run['state']}" for run in odd[_MOST:]]
         counted["also_not_passed"] = first_of(also, _MOST)
     # nothing to correct: the old pair has it too, or there is nothing to run
-    lags = ((run, run.get("known", "")) for run in known if run["state"] == LAG)
-    if lines := [f"{_named(run)}: {cut(run['why'], _KNOWN)}{cause and f'; {cause}'}" for run, cause in lags]:
+    if lines := [_as_before(run) for run in known if run["state"] == LAG]:
         counted["as_before"] = first_of(lines, _MOST)
     if absent := [_named(run) for run in known if run["state"] == ABSENT]:
         counted["absent"] = absent
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}
     return said | counted | {"not_passed": found} | ({"costs": steps} if steps else {})
+
+
+def _as_before(run: Mapping[str, Any]) -> str:
+    """A failure that the old pair has too, what it comes of, and which releases pass it, in a line."""
+    passed = run.get("passed_in", "")
+    parts = (cut(run["why"], _KNOWN), run.get("known", ""), passed and f"passes in {passed}")
+    return f"{_named(run)}: {'; '.join(filter(None, parts))}"
 
 
 def _named(run: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from npu_upgrade.gates.emulation import costs
 from npu_upgrade.gates.emulation.changed import Coverage, ranges
+from npu_upgrade.gates.emulation.kept import passed_in
 from npu_upgrade.gates.emulation.known_defects import met_before
 from npu_upgrade.gates.emulation.outcome import (
     ABSENT,
@@ -64,6 +65,11 @@ class Compared:
         if self.state not in (FAIL, LAG, INCONCLUSIVE):
             return ""
         return met_before(self.new.tier, self.new.scenario, self.new.why)
+
+    @property
+    def passed_in(self) -> str:
+        """The releases that pass a run which failed: their own runners may show what it takes."""
+        return passed_in(self.new.tier, self.new.scenario) if self.state in (FAIL, LAG) else ""
 
 
 def same(one: Outcome, other: Outcome) -> bool:

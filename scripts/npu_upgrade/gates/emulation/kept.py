@@ -406,6 +406,14 @@ def released_outcome(pair: ReleasedPair | None, tier: str, scenario: Any) -> Out
     return Outcome(tier, name, known.state, known.why, known.where, seconds=known.seconds)
 
 
+def passed_in(tier: str, scenario: str) -> str:
+    """The releases that pass a run as they are."""
+    run = f"{tier} {scenario}"
+    every = released().pairs.items()
+    names = [name for name, pair in every if (known := pair.runs.get(run)) and known.state == PASS]
+    return ", ".join(name.partition(" on ")[0] for name in names)
+
+
 def executed_by() -> tuple[dict[str, set[str]], dict[str, float]]:
     """Function -> the runs ("TIER SCENARIO") known to execute it; run -> the most seconds it took.
 
