@@ -22,6 +22,7 @@ from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.job import answer, stops
+from npu_upgrade.job import check as job_check
 from npu_upgrade.job.ask import (
     FINDING,
     WAIVE,
@@ -1471,6 +1472,44 @@ def test_what_an_edit_has_closed_is_accepted_with_its_reason(
     code, data, _ = upgrade("resolve", *words)
     assert code == 0, data
     assert [one.note for one in job.journal.answers() if one.id == "flag-2"] == ["the target's own"]
+
+
+def test_what_an_edit_has_closed_needs_no_waiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_flags(tmp_path, monkeypatch)
+    job = open_job(Path.cwd())
+    path, file = Path(job.out or "") / "plan.json", Path.cwd() / BASE
+
+    def written(state: str) -> None:
+        plan = json.loads(path.read_text())
+        more = {"kind": "gone-name", "finding": "attributes-0123456789", "blocking": True, "state": state}
+        plan["items"][-1] |= more
+        path.write_text(json.dumps(plan))
+
+    written("open")
+    file.write_text("# it takes the argument now\n" + file.read_text())
+    monkeypatch.setattr(resolve, "check", lambda job, *given: written("done"))
+    answers = tmp_path / "answers.json"
+    answers.write_text(json.dumps([{"id": "flag-2", "answer": "waive", "note": "it takes it now"}]))
+    code, data, _ = upgrade("resolve", "--from", str(answers))
+    assert code == 0, data
+    assert "not needed, an edit has closed it: flag-2" in data["summary"]
+    assert not (job.folder / "waivers.yaml").exists()
+
+
+def test_what_is_gone_is_looked_for_again_when_its_answer_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit may have corrected it while the answer stood."""
+    two_flags(tmp_path, monkeypatch)
+    job = open_job(Path.cwd())
+    path = Path(job.out or "") / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["items"][-1] |= {"kind": GONE, "finding": "attributes-0123456789"}
+    path.write_text(json.dumps(plan))
+    assert upgrade("resolve", "flag-2", "--waive", "--note", "set by a plugin")[0] == 0
+    monkeypatch.setattr(job_check, "look_with_vllm", lambda *given: list)
+    assert upgrade("resolve", "--undo", "flag-2")[0] == 0
+    assert load_plan(open_job(Path.cwd())).items[-1]["state"] == "done"
 
 
 def test_the_methods_behind_findings_are_named_together() -> None:

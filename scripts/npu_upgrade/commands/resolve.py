@@ -167,8 +167,9 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
         raise BadInput("no ID", expected="the id that `next` asks about", try_="upgrade.py resolve --list")
     if args.undo:
         return _undone(job, args.id)
-    if args.word == "accept":
-        found = _after_edits(job, found, {args.id}, writes=False)
+    if args.word in ("accept", "waive"):
+        accepted, waived = ({args.id} if args.word == one else set() for one in ("accept", "waive"))
+        found = _after_edits(job, found, accepted, waived, writes=False)
     closed = all(one.id != args.id for one in found) and closed_by_edit(job, load_plan(job), args.id)
     ask = closed or _open(job, found, args.id)
     answer_ = args.take or args.word or ("with" if args.given or args.imports else "")
@@ -210,6 +211,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     What is waived or left comes first: a text changes the files, and their findings then wait for an audit.
     """
     accepted = {id_ for id_, given in entries if given.answer == "accept"}
+    waived = {id_ for id_, given in entries if given.answer == "waive"}
     named = {id_: given.note for id_, given in entries if _is_reason(id_, given)}
     places = _places_of(job, named)
     entries = [entry for entry in entries if entry[0] not in named]
@@ -221,7 +223,7 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     plan = load_plan(job)
     found = asks(job, plan, job.records())
     writes = any(given.answer not in ("accept", "waive", "leave") for _, given in entries)
-    found = _after_edits(job, found, accepted, writes=writes)
+    found = _after_edits(job, found, accepted, waived, writes=writes)
     plan = load_plan(job)
     asked = {ask.id for ask in found}
     try:
@@ -282,14 +284,17 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
     return _recheck(job, data, said, states, notes, reasons=[*named.items(), *_reasons(taken)])
 
 
-def _after_edits(job: Job, found: list[Ask], accepted: Collection[str], *, writes: bool) -> list[Ask]:
+def _after_edits(
+    job: Job, found: list[Ask], accepted: Collection[str], waived: Collection[str], *, writes: bool
+) -> list[Ask]:
     """What is open when the files are looked at again.
 
-    An edit may have closed what is accepted; and where something is accepted that stands there by an edit,
-    the others may be written into the file as it is.
+    An edit may have closed what is accepted, or waived, which then needs no waiver; and where something is
+    accepted that stands there by an edit, the others may be written into the file as it is.
     """
-    waits = any(ask.id in accepted and ask.stage == ITEM and ACCEPT not in ask.how for ask in found)
-    if not waits and not (accepted and writes and answer.edited_by_hand(job, load_plan(job))):
+    closable = {ask.id for ask in found if ask.stage == ITEM and ACCEPT not in ask.how}
+    edited = answer.edited_by_hand(job, load_plan(job)) if closable & {*waived} or accepted else False
+    if not closable & {*accepted} and not (edited and (closable & {*waived} or (accepted and writes))):
         return found
     check(job)
     return asks(job, load_plan(job), job.records())

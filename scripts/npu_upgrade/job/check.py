@@ -95,13 +95,15 @@ def check(
     job.begin("plan", again.argv)
     learned = learn_answers(job, root, plan)
     before = dict(loaded.hashes)
+    # an edit may have corrected it while its answer stood
+    reopened = any(one["kind"] == GONE and states.get(one["id"]) == "open" for one in plan["items"])
     close_rewritten(plan, _texts(job.folder / "merged", plan), _texts(root, plan))
     problems = _look(job, root, plan, open_conflicts(root, loaded))
     explained: list[dict[str, Any]] = []
     if (
         job.of_omni
         and not problems
-        and before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]}
+        and (reopened or before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]})
     ):
         with no_collector(last=True):
             gone = _look_for_gone(job, root, plan)
