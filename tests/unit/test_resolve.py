@@ -1560,6 +1560,17 @@ def test_the_methods_that_can_be_put_in_whole_are_those_of_the_findings() -> Non
     every = {(BASE, f"R.{name}") for name in ("run", "gone", "other")}
     assert combined(survey, every) == {"ar.run": 0}
     assert combined({}, every) == {}
+    taken = drafts[0] | {"hunks": ["port-fit", "port-run"]}  # one of its hunks was taken by itself
+    assert combined(survey | {"drafts": [taken]}, every) == {"ar.run": 0}
+
+
+def test_a_method_that_asks_for_what_a_finding_misses_can_be_put_in_whole() -> None:
+    asks_for = {"id": "port-run", "group": "ar.run", "text": "+ self.pack_rows(batch)\n- self.send_rows()"}
+    draft = {"path": BASE, "unit": "R.run", "hunks": ["port-run"], "conflicts": 1}
+    survey = {"hunks": [asks_for], "drafts": [draft]}
+    assert combined(survey, [], {"pack_rows", "other_rows"}) == {"ar.run": 1}
+    assert combined(survey, [], {"send_rows"}) == {}
+    assert combined(survey, []) == {}
 
 
 START = "    def start(self):\n        self.device = find()\n        self.runner = Runner(self.device)\n"

@@ -29,6 +29,7 @@ from npu_upgrade.job.ask import (
     Ask,
     combined,
     methods_behind,
+    named_by,
     port_survey,
 )
 from npu_upgrade.job.job import Job
@@ -108,8 +109,9 @@ def _first(walk: Walk, every: Sequence[Ask]) -> list[str]:
     """What findings about the GPU side ask for together: the methods it calls, and those that call them."""
     survey = port_survey(walk.folder)
     methods = methods_behind(survey, every)
-    missing = {(one.path, one.unit) for one in every if one.stage == FINDING and ": parity-" in one.what}
-    whole = combined(survey, missing)
+    missing = [one for one in every if one.stage == FINDING and ": parity-" in one.what]
+    named = {*methods.values()}.union(*map(named_by, missing))
+    whole = combined(survey, {(one.path, one.unit) for one in missing}, named)
     names, ids = _by_name(survey, methods if len(methods) > 1 else {})
     options = [*(["--group", *names, *whole] if names or whole else []), *(["--apply", *ids] if ids else [])]
     if not options:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,11 @@ def _added(hunk: Mapping[str, Any]) -> str:
     return "\n".join(re.findall(r"^\+.*", str(hunk.get("text")), re.MULTILINE))
 
 
+def named_by(ask: Ask) -> set[str]:
+    """What a finding names beside its place."""
+    return names_in(_OF_CLASS.sub("", ask.what.removeprefix(ask.path))) - {ask.unit.rpartition(".")[2]}
+
+
 def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, str]:
     """The hunks of methods of the GPU side that what findings miss calls, directly or not: id -> method.
 
@@ -330,8 +336,7 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
     places: dict[tuple[str, str], set[str]] = {}
     for ask in asks:
         if ask.stage == FINDING:
-            named = names_in(_OF_CLASS.sub("", ask.what.removeprefix(ask.path)))
-            places.setdefault((ask.path, ask.unit), set()).update(named - {ask.unit.rpartition(".")[2]})
+            places.setdefault((ask.path, ask.unit), set()).update(named_by(ask))
     hunks = survey.get("hunks", [])
     methods: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in hunks:
@@ -352,15 +357,19 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
     return dict(sorted(found.items(), key=lambda one: one[1]))
 
 
-def combined(survey: Mapping[str, Any], places: Collection[tuple[str, str]]) -> dict[str, int]:
-    """The methods at these places (path, unit) that can be put in as a whole, by the names that port takes,
-    each with the number of conflicts that are left in it."""
-    groups = {hunk["id"]: str(hunk.get("group")) for hunk in survey.get("hunks", [])}
-    return {
-        groups[one["hunks"][0]]: one["conflicts"]
-        for one in survey.get("drafts", [])
-        if (one["path"], one["unit"]) in places and one["hunks"][0] in groups
-    }
+def combined(
+    survey: Mapping[str, Any], places: Collection[tuple[str, str]], named: AbstractSet[str] = frozenset()
+) -> dict[str, int]:
+    """The methods at these places (path, unit), and those that would ask for something ``named``, that can
+    be put in as a whole; by the names that port takes, each with the number of conflicts left in it."""
+    hunks = {hunk["id"]: hunk for hunk in survey.get("hunks", [])}
+    found: dict[str, int] = {}
+    for draft in survey.get("drafts", []):
+        left = [hunks[id_] for id_ in draft["hunks"] if id_ in hunks]  # others were taken by themselves
+        asks_for = (not named.isdisjoint(_ON_SELF.findall(_added(one))) for one in left)
+        if left and ((draft["path"], draft["unit"]) in places or any(asks_for)):
+            found[str(left[0].get("group"))] = draft["conflicts"]
+    return found
 
 
 GAINS = "gains"  # the folder of a job with a file for each method that lacks several hunks of the GPU side
