@@ -293,8 +293,10 @@ def _after_edits(
     accepted that stands there by an edit, the others may be written into the file as it is.
     """
     closable = {ask.id for ask in found if ask.stage == ITEM and ACCEPT not in ask.how}
-    edited = answer.edited_by_hand(job, load_plan(job)) if closable & {*waived} or accepted else False
-    if not closable & {*accepted} and not (edited and (closable & {*waived} or (accepted and writes))):
+    waits = not closable.isdisjoint(accepted)
+    if not waits and (not closable.isdisjoint(waived) or (accepted and writes)):
+        waits = answer.edited_by_hand(job, load_plan(job))
+    if not waits:
         return found
     check(job)
     return asks(job, load_plan(job), job.records())

@@ -33,6 +33,7 @@ from npu_upgrade.program.scope import Scope, locals_of, scope_of
 ABOUT = "statements, methods and overrides of the old pair that are gone with nothing in their place"
 
 _WORD = re.compile(r"[A-Za-z_]\w+")
+_CALL = re.compile(r"self(?:\.\w+)+\(")
 _NO_MATTER = re.compile(r"(logger\.|log\.|assert |import |from |global |nonlocal |pass$|['\"]|print\()")
 
 
@@ -191,7 +192,8 @@ def _is_above(whole: str, scope: Scope) -> bool:
     if scope.owner is None or f"super().{name}(" not in text_of(scope.node):
         return False
     above = next((cls.methods[name] for cls in scope.owner.mro[1:] if name in cls.methods), None)
-    return above is not None and _words(whole) - {"self"} <= _words(text_of(above.node))
+    text = text_of(above.node) if above else ""
+    return _words(whole) - {"self"} <= _words(text) and all(call in text for call in _CALL.findall(whole))
 
 
 # A file, a class and a function in it; without a function all of the file that is in none.
