@@ -15,7 +15,7 @@ from port_kit import ASCEND, GPU_AR_NEW, GPU_AR_OLD, GPU_BASE, NPU_AR, PortWorld
 
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.commands import port_inputs
-from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.files import sha256, write_json
 from npu_upgrade.job.conflicts import FROM_PORT, conflicts_in, without
 from npu_upgrade.job.job import Job, start_job
 from npu_upgrade.lineage.marker_places import NOTE
@@ -311,6 +311,7 @@ def test_a_method_and_what_it_calls_are_put_in_together(tmp_path: Path) -> None:
     assert [one["unit"] for one in data["methods"]] == ["NPUARModelRunner.run"]
     assert (data["hunks"], data["drafts"]) == ([], [])
     text = world.ar.read_text()
+    assert data["left"][AR] == sha256(text)
     (conflict,) = conflicts_in(text, AR, {})
     assert [f"{side}\n" for side in conflict.texts] == [steps, ours, theirs]
     assert wrap in text

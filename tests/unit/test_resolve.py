@@ -20,6 +20,7 @@ from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.commands.port import _write_by_method
 from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import SKILL
 from npu_upgrade.job import answer, stops
 from npu_upgrade.job import check as job_check
@@ -363,6 +364,17 @@ def test_a_waiver_is_taken_whatever_text_stands_before_it(
     assert code == 0, done
     assert done["summary"].startswith("2 answers")
     assert audit(world)[0] == 0
+
+
+@pytest.mark.parametrize(("by_port", "code"), [(True, 0), (False, 2)])
+def test_conflicts_that_port_left_are_answered_at_once(world: World, by_port: bool, code: int) -> None:
+    """What it wrote is no edit by hand, that somebody had to look at first."""
+    path = world.omni / BASE
+    path.write_text("# written by port\n" + path.read_text())
+    left = {BASE: sha256(path.read_text())} if by_port else {}
+    (job_of(world).folder / "port.json").write_text(json.dumps({"hunks": [], "left": left}))
+    (conflict,) = open_conflicts(world.omni, load_plan(job_of(world)))
+    assert upgrade("resolve", conflict.id, "--take", "theirs")[0] == code
 
 
 def test_a_file_beside_the_runners_is_corrected_by_an_answer(world: World) -> None:

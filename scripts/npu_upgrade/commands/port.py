@@ -222,6 +222,7 @@ def _tell_conflicts(result: Result, chosen: Sequence[Draft], files: Mapping[str,
     result.data["drafts"] = [one for one in result.data["drafts"] if not mine & {*one["hunks"]}]
     left = [one for path, text in files.items() for one in conflicts_in(text, path, {})]
     result.data["conflicts"] = {one.id: {"path": one.path, "unit": one.method} for one in left}
+    result.data["left"] = {path: sha256(text) for path, text in files.items()}
     result.data["methods"] = [_as_data(one) | {"decided": list(one.decided)} for one in chosen]
     decided = [f"{one.group}: {why}" for one in chosen for why in one.decided]
     result.text = "\n".join(filter(None, [*decided, result.text]))
@@ -474,7 +475,7 @@ def _keep_for_job(
     if job:
         listed = job.folder / GAINS / "all.txt"
         result.summary = result.summary.replace(_LISTS, str(listed.relative_to(job.workspace)))
-        names = ("versions", "since", "counts", "taken", "refused", "hunks", "drafts")
+        names = ("versions", "since", "counts", "taken", "refused", "hunks", "drafts", "left")
         told = {name: result.data[name] for name in names if name in result.data}
         before = read_object(job.folder / "port.json")
         for name in ("ported", "conflicts"):  # of all that were taken for this job

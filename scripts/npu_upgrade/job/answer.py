@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from npu_upgrade.code.formatting import formatted
 from npu_upgrade.evidence.subject import file_digest
 from npu_upgrade.ground.errors import BadInput
-from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.files import read_object, sha256, write_atomic
 from npu_upgrade.job import answer_checks as checks
 from npu_upgrade.job.answer_edits import class_for, with_changes, with_imports, with_methods
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
@@ -240,8 +240,10 @@ def edited_by_hand(job: Job, plan: Plan) -> bool:
 
 
 def _left(job: Job, plan: Plan, path: str) -> set[str]:
-    """How the last check and the answers left a file."""
-    return {plan.hashes[path], *(entry.after for entry in job.journal.answers() if entry.path == path)}
+    """How the last check, the answers and a port that left conflicts have left a file."""
+    ported = read_object(job.folder / "port.json").get("left", {}).get(path)
+    answered = (entry.after for entry in job.journal.answers() if entry.path == path)
+    return {plan.hashes[path], *answered} | ({str(ported)} if ported else set())
 
 
 def _write(job: Job, ask: Ask, before: str, after: str, place: dict[str, Any]) -> Answer:
