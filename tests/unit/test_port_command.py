@@ -298,6 +298,21 @@ def test_what_does_not_combine_is_left_as_a_conflict_of_a_method_that_is_taken_w
     assert without(text, conflict, ours) == npu.replace(*marked)
 
 
+def test_conflicts_come_with_the_imports_that_an_answer_needs(tmp_path: Path) -> None:
+    steps = "        payload = self.pack(states)\n        self.send(payload)\n"
+    theirs = "        parcel = flatten_payload(states)\n        self.ship(parcel)\n        payload = parcel\n"
+    ours = "        payload = self.encode(states.cpu())\n        self.push(payload)\n"
+    line = "from vllm_omni.keys import flatten_payload\n"
+    changed = GPU_AR_OLD.replace("from vllm_omni.worker", f"{line}from vllm_omni.worker", 1)
+    world = PortWorld(tmp_path, omni_files(changed.replace(steps, theirs), NPU_AR.replace(steps, ours)))
+    code, data, _ = world.port("--group", "ar.run", "--conflicts")
+    text = world.ar.read_text()
+    assert code == 0, data
+    (conflict,) = conflicts_in(text, AR, {})
+    assert text.count(line) == 1
+    assert undefined_names(without(text, conflict, theirs)) == set()
+
+
 def test_a_method_and_what_it_calls_are_put_in_together(tmp_path: Path) -> None:
     steps = "        payload = self.pack(states)\n        self.send(payload)\n"
     theirs = "        parcel = self.wrap(states)\n        self.ship(parcel)\n        payload = parcel.load\n"

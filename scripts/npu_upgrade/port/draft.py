@@ -7,11 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.code.flow import may_be_unbound
+from npu_upgrade.code.import_edit import Edit, edit_imports
 from npu_upgrade.code.module import replace_units
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.code.uses import free_names
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.lineage.imports import derive_imports
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.needs import Ranked
@@ -70,11 +72,20 @@ def drafts(
 
 
 def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
-    """The runner files with drafts in them, by path."""
+    """The runner files with drafts in them, by path, and the imports that one answer to all conflicts needs.
+
+    What an answer then does not use goes with it.
+    """
     files: dict[str, str] = {}
     for runner in npu.runners:
         if mine := {one.unit: one.text for one in chosen if one.path == runner.path}:
             files[runner.path] = replace_units(npu.modules[runner.kind], mine)
+    if not files:
+        return files
+    texts = dict(npu.texts) | files
+    plans = derive_imports(texts, npu.texts, npu.upstream_file, npu.gpu_texts, npu.ascend, npu.tree)
+    for path, text in files.items():
+        files[path] = edit_imports(text, Edit(plans[path].added, package=path.partition("/")[0]))
     return files
 
 
