@@ -22,7 +22,7 @@ from npu_upgrade.delivery.upgrade import _by_hand
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.paths import SKILL
-from npu_upgrade.job import answer, stops
+from npu_upgrade.job import answer, answer_checks, stops
 from npu_upgrade.job import check as job_check
 from npu_upgrade.job.ask import (
     FINDING,
@@ -1679,3 +1679,19 @@ def test_methods_are_named_where_all_that_they_lack_is_taken() -> None:
     taken = {"port-0": "a", "port-1": "b", "port-3": "c"}
     assert _by_name({"hunks": hunks}, taken) == (["ar.a", "ar.c"], ["port-1"])
     assert _by_name({"hunks": hunks}, {"port-1": "b"}) == ([], ["port-1"])
+
+
+@pytest.mark.parametrize(
+    ("ours", "text", "wanted"),
+    [
+        ("    # Omni-new\n    old()\n", "    new()\n", "    # Omni-new\n    new()\n"),
+        ("    old()\n    # Omni-new\n", "    new()\n", "    new()\n    # Omni-new\n"),
+        ("    # Omni-new\n    old()\n    # Omni-new\n", "    new()\n", "    new()\n"),
+        ("    # Omni-new\n    old()\n", "    # Omni-new\n    new()\n", "    # Omni-new\n    new()\n"),
+        ("    old()\n", "    new()\n", "    new()\n"),
+    ],
+)
+def test_what_the_gpu_side_has_stands_in_the_markers_of_what_it_replaces(
+    ours: str, text: str, wanted: str
+) -> None:
+    assert answer_checks.with_marker(ours, text) == wanted

@@ -24,7 +24,14 @@ from npu_upgrade.job.answer_edits import class_for, with_changes, with_imports, 
 from npu_upgrade.job.ask import FINDING, ITEM, LOOK, PORT, Ask
 from npu_upgrade.job.changes import base_of, changed_since
 from npu_upgrade.job.check import before_merge, downstream, edited_unit, remembered
-from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, indented, marked_text, without
+from npu_upgrade.job.conflicts import (
+    FROM_PORT,
+    OpenConflict,
+    conflicts_in,
+    indented,
+    marked_text,
+    without,
+)
 from npu_upgrade.job.job import Job, ruling
 from npu_upgrade.job.journal import Answer, Journal, Undo
 from npu_upgrade.job.plan_file import Plan, load_plan
@@ -57,6 +64,8 @@ def to_conflict(
     assert conflict
     before = _read(job, plan, ask.path)
     problems = checks.of_answer(conflict, text) if how == "with" else []
+    if how != "with" and conflict.reason == FROM_PORT:
+        text = checks.with_marker(conflict.marked.ours, text)
     text = indented(text, conflict)
     after = with_imports(without(before, conflict, text), list(imports))
     problems += checks.problems(before, after, before_merge(job, ask.path))

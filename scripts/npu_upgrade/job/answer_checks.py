@@ -67,6 +67,19 @@ def of_answer(conflict: OpenConflict, answer: str) -> list[str]:
     return ["omni code is kept and its Omni-new markers are not"] if kept else []
 
 
+def with_marker(ours: str, text: str) -> str:
+    """What comes in the place of ``ours`` with the marker that opens or closes omni code there, and nowhere
+    else in it: what the GPU side has there is omni code too."""
+    lines = ours.split("\n")
+    fences = [number for number, line in enumerate(lines) if is_fence(line.strip())]
+    if len(fences) % 2 == 0 or _fences(text) % 2:
+        return text
+    line = lines[fences[0]]
+    if all(one.strip()[:1] in ("", "#") for one in lines[: fences[0]]):
+        return f"{line}\n{text}"
+    return "\n".join([*text.rstrip("\n").split("\n"), line, ""])
+
+
 def _readings(text: str) -> list[str]:
     """A file with all its conflicts read as ours, and as theirs; less those that are not Python."""
     good = []
