@@ -1462,6 +1462,13 @@ def test_what_is_gone_is_asked_once_by_merge_and_audit(
     assert "attributes" not in waivers.read_text()
 
 
+def gone_item(path: Path, state: str, **more: Any) -> None:
+    """Make the last item of a plan one of a name that is gone, with the audit's finding."""
+    plan = json.loads(path.read_text())
+    plan["items"][-1] |= {"kind": GONE, "finding": "attributes-0123456789", "state": state} | more
+    path.write_text(json.dumps(plan))
+
+
 @pytest.mark.parametrize("from_file", [True, False])
 def test_what_an_edit_has_closed_is_accepted_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_file: bool
@@ -1471,13 +1478,8 @@ def test_what_an_edit_has_closed_is_accepted_with_its_reason(
     job = open_job(Path.cwd())
     path = Path(job.out or "") / "plan.json"
 
-    def written(state: str) -> None:
-        plan = json.loads(path.read_text())
-        plan["items"][-1] |= {"kind": "gone-name", "finding": "attributes-0123456789", "state": state}
-        path.write_text(json.dumps(plan))
-
-    written("open")
-    monkeypatch.setattr(resolve, "check", lambda job, *given: written("done"))
+    gone_item(path, "open")
+    monkeypatch.setattr(resolve, "check", lambda job, *given: gone_item(path, "done"))
     answers = tmp_path / "answers.json"
     answers.write_text(json.dumps([{"id": "flag-2", "answer": "accept", "note": "the target's own"}]))
     words = ["--from", str(answers)] if from_file else ["flag-2", "--accept", "--note", "the target's own"]
@@ -1491,15 +1493,9 @@ def test_what_an_edit_has_closed_needs_no_waiver(tmp_path: Path, monkeypatch: py
     job = open_job(Path.cwd())
     path, file = Path(job.out or "") / "plan.json", Path.cwd() / BASE
 
-    def written(state: str) -> None:
-        plan = json.loads(path.read_text())
-        more = {"kind": "gone-name", "finding": "attributes-0123456789", "blocking": True, "state": state}
-        plan["items"][-1] |= more
-        path.write_text(json.dumps(plan))
-
-    written("open")
+    gone_item(path, "open", blocking=True)
     file.write_text("# it takes the argument now\n" + file.read_text())
-    monkeypatch.setattr(resolve, "check", lambda job, *given: written("done"))
+    monkeypatch.setattr(resolve, "check", lambda job, *given: gone_item(path, "done"))
     answers = tmp_path / "answers.json"
     answers.write_text(json.dumps([{"id": "flag-2", "answer": "waive", "note": "it takes it now"}]))
     code, data, _ = upgrade("resolve", "--from", str(answers))

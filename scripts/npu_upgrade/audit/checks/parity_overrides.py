@@ -20,11 +20,12 @@ _OF_CUDA = re.compile(r"\btorch\.cuda\.(?!is_available\b)\w")
 
 
 def check(world: World) -> Iterator[Finding]:
+    mentions = Mentions(world.program)
     for gap in gaps(world, "method", "own-way"):
-        yield _finding(gap, world)
+        yield _finding(gap, world, mentions)
 
 
-def _finding(gap: Gap, world: World) -> Finding:
+def _finding(gap: Gap, world: World, mentions: Mentions) -> Finding:
     if gap.npu is not None:
         kind = "missing override"
         instead = f"{gap.npu.owner.name}'s of {gap.npu.owner.project} runs instead"
@@ -37,7 +38,7 @@ def _finding(gap: Gap, world: World) -> Finding:
         kind = "missing method"
         what = f"{gap.pair.npu.name} has no {gap.gpu.name}"
     if gap.lacking and gap.kind == "method":
-        what += f"; lacking with it: {facts_text(gap.lacking)}{_models_with(gap.lacking, world)}"
+        what += f"; lacking with it: {facts_text(gap.lacking)}{_models_with(gap.lacking, world, mentions)}"
     where = gap.where if gap.npu is None else None
     own = where if where and where.owner.file.path == gap.pair.npu.file.path else None
     return Finding(
@@ -54,14 +55,14 @@ def _finding(gap: Gap, world: World) -> Finding:
     )
 
 
-def _models_with(facts: tuple[Fact, ...], world: World) -> str:
+def _models_with(facts: tuple[Fact, ...], world: World, mentions: Mentions) -> str:
     """Who has what is asked of a model, where few files do, and whether a file uses torch.cuda itself."""
     names = sorted({fact.name for fact in facts if fact.kind == MODEL})
     own = f"{world.side.project.package}/"
     apart = {pair.gpu.file.path for pair in world.pairs} | {file.path for file in world.files}
     made = re.compile(rf"\bdef ({'|'.join(names)})\b|\b({'|'.join(names)})\s*[:=](?!=)")
-    mentions = (one for name in names for one in Mentions(world.program).of(name))
-    found = dict.fromkeys(one.path for one in mentions if made.search(one.text))
+    lines = (one for name in names for one in mentions.of(name))
+    found = dict.fromkeys(one.path for one in lines if made.search(one.text))
     paths = [path for path in found if path.startswith(own) and path not in apart]
     if not 0 < len(paths) <= _FEW:
         return ""
