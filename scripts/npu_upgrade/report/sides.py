@@ -46,12 +46,16 @@ def differences(a: list[str], b: list[str]) -> Iterator[Row]:
     end = 0
     for group in groups:
         if group[0][1] > end:
-            yield Row("gap", 0, f"{group[0][1] - end} lines", 0, "")
+            yield _gap(group[0][1] - end)
         for tag, i1, i2, j1, j2 in group:
             yield from _run(tag, a, b, (i1, i2), (j1, j2))
         end = group[-1][2]
     if groups and end < len(a):
-        yield Row("gap", 0, f"{len(a) - end} lines", 0, "")
+        yield _gap(len(a) - end)
+
+
+def _gap(lines: int) -> Row:
+    return Row("gap", 0, f"{lines} equal line" + "s" * (lines != 1), 0, "")
 
 
 def _run(
