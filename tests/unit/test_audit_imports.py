@@ -183,6 +183,16 @@ def test_a_class_whose_bases_are_unknown_may_have_anything(tmp_path: Path) -> No
     assert kinds(tmp_path, text, vllm__net=net) == [("missing-attribute", "", "vllm.net.Plain.depth")]
 
 
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [("NamedTuple", "_fields"), ("NamedTuple", "_make"), ("str", "maketrans"), ("int", "from_bytes")],
+)
+def test_a_class_has_what_its_base_brings(tmp_path: Path, base: str, name: str) -> None:
+    text = f"from vllm.pairs import Pair\n\nprint(Pair.{name}, Pair.gone)\n"
+    pairs = f"from typing import NamedTuple\n\n\nclass Pair({base}):\n    left: int\n"
+    assert kinds(tmp_path, text, vllm__pairs=pairs) == [("missing-attribute", "", "vllm.pairs.Pair.gone")]
+
+
 def test_a_helper_that_a_class_of_the_file_is_asked_for_by_its_name(tmp_path: Path) -> None:
     text = """
         from vllm.shapes import Circle

@@ -10,10 +10,8 @@ import itertools
 import re
 
 from npu_upgrade.code.names import Import
-from npu_upgrade.code.walk import last_name
-from npu_upgrade.program.program import CLOSED, ClassSymbol, ModuleSymbol, Program
-
-_PLAIN_BASES = CLOSED | {"Enum", "IntEnum", "NamedTuple", "str", "int"}
+from npu_upgrade.program.members import provided_by_bases
+from npu_upgrade.program.program import ClassSymbol, ModuleSymbol, Program
 
 _BUILD = (("setup.py", "pyproject.toml"), ("CMakeLists.txt",))
 _BROUGHT = {"_abc_impl", "_is_protocol", "mro"}  # by the metaclasses of the plain bases
@@ -72,12 +70,11 @@ def never_had(program: Program, owner: str, name: str) -> bool:
 
 def class_lacks(cls: ClassSymbol, name: str) -> bool:
     """Whether a class certainly has no such attribute; its metaclass and unknown bases may bring one."""
-    open_to_more = any(
-        one.node.keywords or any(last_name(node) not in _PLAIN_BASES for node in one.outside)
-        for one in cls.mro
-    )
+    brought = provided_by_bases(cls)
+    if brought is None or any(one.node.keywords for one in cls.mro):
+        return False
     inner = {node.name for one in cls.mro for node in one.node.body if isinstance(node, ast.ClassDef)}
-    if open_to_more or name in inner or name in _BROUGHT or (name.startswith("_") and name.endswith("_")):
+    if name in inner | brought | _BROUGHT or (name.startswith("_") and name.endswith("_")):
         return False
     has = any(name in one.methods or name in one.fields or "__getattr__" in one.methods for one in cls.mro)
     return not has and not any(name in one.assigned for one in cls.mro)

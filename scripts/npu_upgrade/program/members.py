@@ -11,24 +11,24 @@ from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import CLOSED, ClassSymbol
 from npu_upgrade.program.self_use import self_use
 
-_CLOSED = CLOSED | {"NamedTuple", "Enum", "IntEnum", "StrEnum"}
-_BROUGHT = {
-    "NamedTuple": {"_fields", "_replace", "_asdict", "_make", "_field_defaults", "count", "index"},
-    "Enum": {"name", "value"},
-    "IntEnum": {"name", "value", "bit_length", "to_bytes", "real"},
+_ENUM = {"name", "value"}
+_BROUGHT: dict[str, set[str]] = {
+    "NamedTuple": {"_fields", "_replace", "_asdict", "_make", "_field_defaults", *dir(tuple)},
+    "Enum": _ENUM,
+    "IntEnum": _ENUM.union(dir(int)),
+    "StrEnum": _ENUM.union(dir(str)),
+    "str": set(dir(str)),
+    "int": set(dir(int)),
 }
+_CLOSED = CLOSED.union(_BROUGHT)
 _DYNAMIC = {"__getattr__", "__getattribute__", "__setattr__"}
 _HARMLESS_META = {"ABCMeta", "EnumMeta"}
 
 
 def provided_by_bases(cls: ClassSymbol) -> set[str] | None:
     """What bases outside the trees bring; None when that is not known."""
-    found: set[str] = set()
-    for owner in cls.mro:
-        if any(last_name(node) not in _CLOSED for node in owner.outside):
-            return None
-        found.update(*(_BROUGHT.get(last_name(node), ()) for node in owner.node.bases))
-    return found
+    outside = {last_name(node) for owner in cls.mro for node in owner.outside}
+    return set().union(*(_BROUGHT.get(base, ()) for base in outside)) if outside <= _CLOSED else None
 
 
 def is_module(cls: ClassSymbol) -> bool:
