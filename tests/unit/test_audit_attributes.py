@@ -514,6 +514,7 @@ UNKNOWN_BASE = """
     [
         ("return self.rope_old", ["Crane.rope_old"]),
         ("return self.rope_old or self.rope_old", ["Crane.rope_old"]),
+        ("return self.rope_old or self.rope_old or self.rope_old", []),  # the base may well have it
         ("return self.of_comment", ["Crane.of_comment"]),
         ("return self.rope", []),
         ("return hasattr(self, 'rope_old') and self.rope_old", []),

@@ -310,6 +310,27 @@ def test_the_names_a_module_makes_are_unknown_when_they_are_not_written_down() -
     assert lazy_names(getter, {"table": ast.parse("table = {'a': 1, 'b': 2}").body[0]}) == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (
+            "if name in table: return 1\n  try: return getattr(other, name)\n  except AttributeError: raise",
+            None,
+        ),
+        ("import other\n  return getattr(other, name)", None),
+        ("if name in table: return getattr(other, name)\n  raise AttributeError(name)", {"a"}),
+        ("if name not in table: raise AttributeError(name)\n  return getattr(other, name)", {"a"}),
+        ("return getattr(load(table[name]), name)", {"a"}),
+        ("other = load(table[name])\n  return getattr(other, name)", {"a"}),
+    ],
+)
+def test_the_names_that_a_module_asks_another_one_for(body: str, names: set[str] | None) -> None:
+    module = ast.parse(f"table = {{'a': 1}}\ndef __getattr__(name):\n  {body}\n")
+    getter = module.body[1]
+    assert isinstance(getter, ast.FunctionDef)
+    assert lazy_names(getter, {"table": module.body[0]}) == names
+
+
 def test_what_the_worker_files_import_has_to_import_too(tmp_path: Path) -> None:
     helper = "from vllm.shapes import Line\n\ndef help():\n    from vllm.shapes import Point\n"
     files = VLLM | {FILE: "from vllm_ascend.helper import help\n", "vllm_ascend/helper.py": helper}

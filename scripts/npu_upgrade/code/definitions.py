@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from npu_upgrade.code.module import Module, parse_module
 from npu_upgrade.code.names import Import, imports_in
 from npu_upgrade.code.signatures import Function
-from npu_upgrade.code.walk import last_name, string, walk
+from npu_upgrade.code.walk import dotted, last_name, string, walk
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.sources.tree import SourceTree
 
@@ -110,8 +110,12 @@ def lazy_names(getter: Function, values: Mapping[str, ast.stmt]) -> frozenset[st
     """The names that a ``__getattr__`` knows; None when its source does not tell.
 
     It knows the keys and items of the module's tables it reads (``values`` holds the
-    module's assignments), and the strings in its own body.
+    module's assignments), and the strings in its own body; what it asks another module for by
+    whatever name it got, nobody knows.
     """
+    places = [*getter.args.posonlyargs, *getter.args.args]
+    if places and _hands_on(getter.body, places[-1].arg):
+        return None
     read = {node.id for node in walk(getter) if isinstance(node, ast.Name)}
     found = set(_literals([node for stmt in getter.body for node in walk(stmt)]))
     tables = [_table(values[name]) for name in sorted(read & values.keys())]
@@ -120,6 +124,39 @@ def lazy_names(getter: Function, values: Mapping[str, ast.stmt]) -> frozenset[st
             return None
         found |= table
     return frozenset(found) or None
+
+
+def _hands_on(body: Sequence[ast.stmt], name: str) -> bool:
+    """Whether statements ask something by ``getattr`` for what ``name`` holds, before that is known."""
+    for stmt in body:
+        told = _is_told(stmt.test, name) if isinstance(stmt, ast.If) else None
+        if isinstance(stmt, ast.If):
+            parts = [stmt.body, stmt.orelse] if told is None else [stmt.orelse if told else stmt.body]
+        elif any(isinstance(node, ast.Subscript) and dotted(node.slice) == name for node in walk(stmt)):
+            return False  # a table that does not have it raises
+        elif isinstance(stmt, ast.Try):
+            parts = [stmt.body, *(handler.body for handler in stmt.handlers), stmt.orelse]
+        else:
+            parts = [getattr(stmt, "body", [])]
+            if not parts[0] and any(_asks_for(node, name) for node in walk(stmt)):
+                return True
+        if any(_hands_on(part, name) for part in parts):
+            return True
+        if told is False:
+            return False
+    return False
+
+
+def _is_told(test: ast.expr, name: str) -> bool | None:
+    """Whether a test is that a name is among some, or (False) is not; None where it is another one."""
+    if not isinstance(test, ast.Compare) or dotted(test.left) != name:
+        return None
+    return isinstance(test.ops[0], (ast.In, ast.Eq))
+
+
+def _asks_for(node: ast.AST, name: str) -> bool:
+    by_name = isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1
+    return by_name and dotted(node.args[1]) == name
 
 
 def _table(statement: ast.stmt) -> set[str] | None:

@@ -149,6 +149,11 @@ class History:
         if unknown:
             self._pass(unknown, list(names))
 
+    def fetch(self, version: Version) -> None:
+        """Have the file at a version at hand."""
+        for _ in self._read([version]):
+            pass
+
     def save(self) -> None:
         """Keep what was read for the next run."""
         self._cache.save()

@@ -8,8 +8,9 @@ copied together only when it has statements that came later.
 
 from __future__ import annotations
 
+import bisect
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -75,7 +76,7 @@ def infer_units(
     """
     entries = [(entry, Scores(history, entry.upstream, keys)) for entry, keys in units]
     history.prepare({unit.name for _, unit in entries})
-    cap = omni.date or datetime.now(UTC)
+    cap = _date_of(omni)
     versions = candidates(history, omni, cap)
     scores = [unit for _, unit in entries]
     if history.lazy:
@@ -126,19 +127,57 @@ def _not_newer(version: Version, omni: SourceTree, cap: datetime) -> bool:
     return theirs.release[:2] <= own.release[:2]
 
 
+def first_looked_at(history: History, omni: SourceTree) -> list[Version]:
+    """The releases with which the walk back begins; none of a clone, which is read as a whole."""
+    if not history.lazy:
+        return []
+    return _newest_first(v for v in history.versions if _not_newer(v, omni, _date_of(omni)))[: PATIENCE + 1]
+
+
+def _date_of(omni: SourceTree) -> datetime:
+    return omni.date or datetime.now(UTC)
+
+
+def _newest_first(versions: Iterable[Version]) -> list[Version]:
+    """Releases by number: an older branch gets releases later, and what follows is what came before."""
+    return sorted(versions, key=lambda version: Number(version.version or "0"), reverse=True)
+
+
 def _walk_back(units: Sequence[Scores], versions: Sequence[Version]) -> list[Version]:
-    """The releases worth looking at: from the newest back until the score has only fallen."""
-    # An older branch gets releases later: by number, what follows is what came before.
-    order = sorted(versions, key=lambda version: Number(version.version or "0"), reverse=True)
+    """The releases worth looking at: from the newest back until the score has only fallen.
+
+    Where the units do not change, not every release is looked at, but how far back they are the same: what
+    two releases have alike, those between them have, too.
+    """
+    order = _newest_first(versions)
     seen: list[Version] = []
     units[0].history.read_ahead(order[: PATIENCE + 1], {unit.name for unit in units})
-    for version in order:
-        seen.append(version)
+    at = 0
+    while at < len(order):
+        seen.append(order[at])
         copied = [unit for unit in units if unit.is_copy(rank([unit], seen).best[0])]
         top = rank(copied or units, seen).best[-1]
-        if len(seen) - seen.index(top) > PATIENCE:
+        if at - order.index(top) >= PATIENCE:
             break
+        if top is order[at] and at >= PATIENCE and (last := _last_alike(units, order, at)) > at:
+            seen.append(order[last])
+            at = last
+        at += 1
     return [version for version in versions if version in seen]
+
+
+def _last_alike(units: Sequence[Scores], order: Sequence[Version], at: int) -> int:
+    """The place of the oldest release that has all units as the one at a place has them."""
+
+    def differs(place: int) -> bool:
+        return place >= len(order) or any(
+            unit.digest(order[place]) != unit.digest(order[at]) for unit in units
+        )
+
+    step = 1
+    while not differs(at + step):
+        step *= 2
+    return at + bisect.bisect_left(range(at, at + step), True, key=differs) - 1
 
 
 def _base(copied: Sequence[Scores], versions: Sequence[Version], cap: datetime) -> Base:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from npu_upgrade.ground.kept import keep, kept
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Downstream, Upstream
-from npu_upgrade.lineage.history import History, history_state, keys_of, open_history
-from npu_upgrade.lineage.inference import infer, infer_units
+from npu_upgrade.lineage.history import History, Version, history_state, keys_of, open_history
+from npu_upgrade.lineage.inference import PATIENCE, first_looked_at, infer, infer_units
 from npu_upgrade.lineage.project import distribution
 from npu_upgrade.lineage.records import Lineage, MethodLineage
 from npu_upgrade.lineage.units import Relation, UnitLineage, read_units
@@ -79,6 +80,7 @@ class Origins:
         groups = taken_together(unit for unit in found.values() if not unit.base)
         if groups:
             say(f"finding the bases of {sum(map(len, groups))} copies in {len(groups)} files")
+            self._read_ahead({copies[0].upstream.partition(":")[0] for copies in groups})
         for copies in groups:
             lineage = self.lineage(copies)
             for unit, entry in zip(copies, lineage.methods if lineage else (), strict=lineage is not None):
@@ -103,6 +105,19 @@ class Origins:
         except BadInput as error:  # every version is newer than the tree
             say(f"note: without the base of {history.upstream.path}: {error.what}")
             return None
+
+    def _read_ahead(self, paths: Iterable[str]) -> None:
+        """Have what the walk back of each file begins with, by release: the files of one lie side by side."""
+        wanted: dict[str, list[tuple[History, Version]]] = {}
+        for history in filter(None, map(self._history, sorted(paths))):
+            for version in first_looked_at(history, self.side.tree):
+                wanted.setdefault(version.spec, []).append((history, version))
+        with ThreadPoolExecutor(PATIENCE + 1) as pool:
+            list(
+                pool.map(
+                    lambda files: [history.fetch(version) for history, version in files], wanted.values()
+                )
+            )
 
     def _history(self, path: str) -> History | None:
         if path not in self._histories:

@@ -105,14 +105,16 @@ def read_member(url: str, path: str) -> str | None:
         raise NoRanges(str(error)) from error
 
 
-@functools.lru_cache(maxsize=16)  # the files of one release are asked for together
+@functools.lru_cache(maxsize=96)  # one file after another is looked for in many releases
 def _opened(url: str) -> tuple[zipfile.ZipFile, dict[str, str]]:
     """A remote wheel, and the hash of each of its files as its RECORD states it."""
-    wheel = zipfile.ZipFile(_RangeReader(url))
+    reader = _RangeReader(url)
+    wheel = zipfile.ZipFile(reader)
     names = wheel.namelist()
     record = next(name for name in names if re.fullmatch(r"[^/]+\.dist-info/RECORD", name))
     rows = csv.reader(io.StringIO(_bounded(wheel, record).decode("utf-8")))
     stated = {row[0]: row[1] for row in rows if len(row) > 1}
+    reader.forget()
     return wheel, {name: stated.get(name, "") for name in names}
 
 
@@ -133,6 +135,10 @@ class _RangeReader(io.RawIOBase):
         first = -(-start // BLOCK)
         for block in range(first, -(-self._size // BLOCK)):
             self._blocks[block] = tail[block * BLOCK - start : (block + 1) * BLOCK - start]
+
+    def forget(self) -> None:
+        """Let go of what was read: the directory of a large wheel has megabytes."""
+        self._blocks.clear()
 
     def seekable(self) -> bool:
         return True

@@ -32,6 +32,7 @@ from npu_upgrade.program.type_terms import Tensor
 from npu_upgrade.program.types import Types
 
 _WORD = re.compile(r"\w+")
+_FEW = 2
 ABOUT = "attributes read on self or on known objects that nothing in the trees defines"
 
 
@@ -62,7 +63,8 @@ def _said_once(world: World) -> Iterator[tuple[Scope, ast.Attribute]]:
     """The reads of ``self`` by a name that its file has nowhere else, less those that may well fail.
 
     Where the bases are not known, this is all that tells a wrong name. What a function of no class works
-    on may be of anywhere, so that a name it has twice is meant.
+    on may be of anywhere, so that a name it has twice is meant; so is one that an heir of a base outside the
+    trees reads more often.
     """
     for file in world.files:
         words = Counter(_WORD.findall(file.source))
@@ -76,11 +78,16 @@ def _said_once(world: World) -> Iterator[tuple[Scope, ast.Attribute]]:
                     and isinstance(node.ctx, ast.Load)
                     and dotted(node) == f"self.{node.attr}"
                     and words[node.attr] == (reads[node.attr] if scope.owner else 1)
+                    and (words[node.attr] <= _FEW or _is_known(scope.owner))
                     and node.attr not in told
                     and not _is_special(node.attr)
                 ):
                     told.add(node.attr)
                     yield scope, node
+
+
+def _is_known(cls: ClassSymbol | None) -> bool:
+    return cls is not None and (provided_by_bases(cls) is not None or is_module(cls))
 
 
 def _is_same_read(mention: Mention, scope: Scope, name: str) -> bool:
@@ -340,8 +347,7 @@ def _hidden_writers(cls: ClassSymbol, effective: Iterable[Method]) -> dict[str, 
 def _is_judged(cls: ClassSymbol) -> bool:
     """Whether all bases are known, and no method makes attributes on demand."""
     special = {"__getattr__", "__getattribute__"}
-    known = provided_by_bases(cls) is not None or is_module(cls)
-    return known and not any(special & owner.methods.keys() for owner in cls.mro)
+    return _is_known(cls) and not any(special & owner.methods.keys() for owner in cls.mro)
 
 
 def _is_special(name: str) -> bool:
