@@ -199,6 +199,16 @@ def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run, capsys
     assert "Emulated runs pending (2):\\n- eager talker\\n- graph talker" in message
 
 
+def test_a_pending_run_that_will_show_nothing_is_named_with_why(machine, upgrade, run, monkeypatch, capsys):
+    why = "it ends by a known defect of a model"
+    monkeypatch.setattr(emulate, "ends_beside", lambda tier, name, _: why if name == "talker" else "")
+    run()
+    message = json.dumps(run_deliver(upgrade, capsys, "--dry-run")[1])
+    assert f"Emulated runs pending (2):\\n- eager talker: {why}\\n" in message
+    (said,) = (stage.said for stage in walk(upgrade.job).stages if stage.name == "deliver")
+    assert f"graph talker will show nothing: {why}" in said
+
+
 def test_a_decode_step_that_costs_more_fails_where_costs_are_asked_for(machine, upgrade, run, tmp_path):
     old, new = (
         Cost("talker", "decode of 1", 8, {"aten::add": 2.0}, {"replayed": number}, {})
@@ -400,11 +410,11 @@ def test_a_servers_answer_that_comes_and_goes_is_no_failure(
 def test_a_race_that_is_known_and_still_there_is_no_failure_and_runs_once(machine, upgrade, run, monkeypatch):
     monkeypatch.setattr(machine, "choose", lambda *_: Choice([("serve", AR)], [], frozenset()))
     monkeypatch.setattr(emulate, "choose", machine.choose)
-    monkeypatch.setattr(emulate, "race_behind", lambda *_: "frames are sent twice")
+    monkeypatch.setattr(emulate, "beside_runners", lambda *_: "it may come and go: frames are sent twice")
     machine.fails = {"serve ar": "payload 'answer' has shape (3,)"}
     _, result = run()
     assert (result["verdict"], machine.played.count("serve ar")) == ("INCONCLUSIVE", 1)
-    assert "by a race beside the runners: frames are sent twice" in str(result["runs"])
+    assert "it may come and go: frames are sent twice" in str(result["runs"])
 
 
 def test_what_passed_and_failed_with_the_same_files_runs_again_where_it_is_named(machine, upgrade, run):

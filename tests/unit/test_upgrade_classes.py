@@ -15,6 +15,8 @@ from npu_upgrade.evidence.observed import Exercised
 from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job.answer import by_word
+from npu_upgrade.job.ask import CORRECTED, Ask
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import load_plan
@@ -243,6 +245,20 @@ def test_what_is_edited_beside_the_merged_files_is_delivered_and_judged(upgrade,
     assert upgrade.committed() == sorted([NEW, RUNNER, "vllm_omni/npu/more.py"])
     assert "Edited beside the merge (1):\n- vllm_omni/npu/more.py" in upgrade.body()
     assert deliver()[1]["new"] is False
+
+
+def test_a_new_file_of_the_npu_side_is_delivered_and_corrects_what_failed(upgrade, deliver) -> None:
+    failed = upgrade.record("emulate", verdict=Verdict.FAIL)
+    found = Ask("finding", "emulate-eager-ar", "it fails", how=(CORRECTED,), evidence=failed.id)
+    assert "nothing was corrected" in by_word(upgrade.job, found, "accept", "patched", "").problems[0]
+    new = ["vllm_omni/platforms/npu/scheduling.py", "vllm_omni/platforms/npu/deeper/fence.py"]
+    for path in new:
+        write(upgrade.repo, path, "FENCE = 1\n")
+    write(upgrade.repo, OTHER, "MINE = 1\n")
+    assert by_word(upgrade.job, found, "accept", "patched", "").problems == []
+    upgrade.record_all()
+    assert deliver()[1]["left"] == [OTHER]
+    assert {*new} < {*upgrade.committed()}
 
 
 def test_other_edits_are_named_and_included_on_demand(upgrade, deliver, refused) -> None:

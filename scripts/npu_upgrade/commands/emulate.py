@@ -43,7 +43,7 @@ from npu_upgrade.gates.emulation.compare import LAG, Compared, as_text, by_costs
 from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted, held, passed
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
-from npu_upgrade.gates.emulation.known_defects import race_behind
+from npu_upgrade.gates.emulation.known_defects import beside_runners, ends_beside
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.behind import give_way, go_behind, is_behind
@@ -70,6 +70,7 @@ _KEPT_RUNS = 10
 _AUTO = ["needed"]
 _MOST = 6
 _KNOWN = 80  # characters of why the old pair fails too
+_CAUSE = 200  # characters of how a known defect shows
 _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
 _TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
 _PROGRESS = "progress.log"  # of a run in the background
@@ -267,7 +268,7 @@ def _recorded(asked: _Asked, result: Result) -> Result:
     """The result as evidence, when all was run that the change needs."""
     job = asked.job
     assert job is not None
-    names = ("tiers", "baseline", "error", "pending", "ran")
+    names = ("tiers", "baseline", "error", "pending", "ends_beside", "ran")
     evidence = {name: result.data[name] for name in names if name in result.data}
     runs = result.data.get("runs", [])
     failed = {_named(run): _place(run) for run in runs if run["state"] == FAIL}
@@ -571,6 +572,11 @@ class _Playing:
         """The same, with what the old pair does and what another run says in ``_olds`` and ``_unsteady``."""
         key = (outcome.tier, outcome.scenario)
         before = self._before
+        read = partial(text_of, self._asked.triple)
+        if beside := beside_runners(outcome.tier, outcome.scenario, outcome.why, read):
+            why = f"{cut(outcome.why, _CAUSE)}; {beside}"
+            self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
+            return False
         ran = self._by_name.get(key)
         old = self._olds[key] = before.outcome(outcome.tier, ran) if before else None
         if Compared(outcome, old).state != FAIL:
@@ -582,11 +588,6 @@ class _Playing:
             if Compared(outcome, further).state != FAIL:
                 self._olds[key] = further
                 return False
-        read = partial(text_of, self._asked.triple)
-        if race := race_behind(outcome.tier, outcome.scenario, outcome.why, read):
-            why = f"{outcome.why}; its answers may come and go by a race beside the runners: {race}"
-            self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
-            return False
         if outcome.where or outcome.stands_still or outcome.tier not in SERVED or key not in self._by_name:
             return True
         say(f"{outcome.name} gave an unexpected answer: trying again")
@@ -651,6 +652,12 @@ def _result(
     known = {(one.tier, one.scenario) for one in played.outcomes}
     left = [f"{tier} {one.name}" for tier, one in asked.choice.needed if (tier, one.name) not in known]
     pending = left + [f"{tier} {one.name}" for tier, one in not_yet]
+    ends = {
+        f"{tier} {one.name}": said
+        for tier, one in (*asked.choice.needed, *not_yet)
+        if (tier, one.name) not in known
+        and (said := ends_beside(tier, one.name, partial(text_of, asked.triple)))
+    }
     silent = not_shown(together)
     data: dict[str, Any] = asked.data | {
         "label": LABEL,
@@ -664,6 +671,7 @@ def _result(
             for one in together
         ],
         "pending": [*pending, *silent],
+        "ends_beside": ends,
         "ran": [msgspec.to_builtins(exercised(one)) for one in played.ran.values()],
         "reused": sorted(" ".join(dict.fromkeys(key)) for key in played.reused),
         "changed_and_never_seen": sorted(asked.choice.unknown),
@@ -733,6 +741,8 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     # nothing to correct: the old pair has it too, or there is nothing to run
     if lines := [_as_before(run) for run in known if run["state"] == LAG]:
         counted["as_before"] = first_of(lines, _MOST)
+    if data["ends_beside"]:
+        counted["pending_that_will_show_nothing"] = data["ends_beside"]
     if absent := [_named(run) for run in known if run["state"] == ABSENT]:
         counted["absent"] = absent
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}

@@ -191,6 +191,7 @@ def _sections(
     proven = evidence([("", record) for record in standing])
     pending = _pending(standing)
     left = not_run(pending)
+    ends = {run: why for one in standing for run, why in one.data.get("ends_beside", {}).items()}
     odd = [one for one in pending if one not in left]
     left_out = {gate: why for gate in ("audit", "emulate") if (why := not_for(job, gate))}
     left_out |= (
@@ -216,7 +217,7 @@ def _sections(
         _ported(job),
         *_not_ported(job, plan.after_gpu),
         counted("Failed on the emulated NPU, and ruled wrong by a person", ruled),
-        counted("Emulated runs pending", left),
+        counted("Emulated runs pending", [f"{one}: {ends[one]}" if one in ends else one for one in left]),
         counted("Emulated runs without a result", [one for one in odd if not _is_lag(one)]),
         counted("Emulated runs that fail as on the old pair (LAG)", [one for one in odd if _is_lag(one)]),
         Section("Left out", [f"{name}: {reason}" for name, reason in sorted(left_out.items())]),

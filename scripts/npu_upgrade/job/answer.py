@@ -159,6 +159,8 @@ def _corrected(job: Job, ask: Ask) -> bool:
     record = next((one for one in job.records() if one.id == ask.evidence), None)
     if record is None or any(file_digest(job.root / p) != d for p, d in record.subject.files.items()):
         return True
+    if load_plan(job).subject(job.root).files.keys() - record.subject.files.keys():
+        return True
     return ask.path not in record.subject.files and _edited(job, ask.path)
 
 

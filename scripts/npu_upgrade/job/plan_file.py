@@ -13,6 +13,7 @@ from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.kept import written
 from npu_upgrade.job.changes import base_of, changed_since, edited
 from npu_upgrade.job.job import Job
+from npu_upgrade.lineage.project import KNOWN
 from npu_upgrade.sources.checkout import open_checkout
 
 SCHEMA = "npu-upgrade/plan/1"
@@ -90,14 +91,16 @@ def load_plan(job: Job, repo: Path | None = None) -> Plan:
 def _further(job: Job, repo: Path, files: Collection[str]) -> list[str]:
     """What belongs to the upgrade beyond the merged files.
 
-    It is the edits in their folders and those that an answer speaks of, an audit asked for, or a person
-    included.
+    It is the edits in their folders and of the side's other files, and those that an answer speaks of, an
+    audit asked for, or a person included.
     """
     try:
         checkout = open_checkout(repo)
         folders = {str(Path(path).parent) for path in files} - {"."}
         base = base_of(checkout, job.marker)
         beside = {*edited(checkout, base, folders)}
+        if project := next((one for one in KNOWN if one.name == job.project and one.device), None):
+            beside |= {*filter(project.holds, edited(checkout, base, [project.package]))}
         answered = {entry.path for entry in job.journal.answers() if entry.path and entry.how != "waive"}
         audits = (one.data for one in job.ledger().records if one.gate == "audit")
         wanted = answered.union(job.included, *(data.get("failing_in", ()) for data in audits))

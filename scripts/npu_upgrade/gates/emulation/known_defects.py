@@ -12,18 +12,26 @@ import msgspec
 _FILE = Path(__file__).with_name("known_defects.yaml")
 
 
-class Race(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Code of no runner that makes an answer come and go: a pattern, ``reads``, of the file ``path``."""
+class Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Code of no NPU file that a failure comes of: a pattern, ``reads``, of the file ``path``.
+
+    As a ``race`` it makes an answer come and go; any other ends the run, whatever the runners do.
+    """
 
     path: str
     reads: str
+    race: bool = False
+
+    def stands(self, text_of: Callable[[str], str]) -> bool:
+        """Whether the file still has the code."""
+        return re.search(self.reads, text_of(self.path)) is not None
 
 
 class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``says`` is a pattern of the failure's text; ``scenario`` and ``tier`` may be left out: any.
 
     ``fixed_by`` names the recorded upgrade (see the laboratory's file of upgrades) whose fix makes this run
-    pass. With a ``race`` the failure comes and goes, whatever the runners do.
+    pass. With ``beside`` no upgrade of the NPU side mends it.
     """
 
     ascend: str
@@ -33,7 +41,7 @@ class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scenario: str | None = None
     tier: str | None = None
     fixed_by: str | None = None
-    race: Race | None = None
+    beside: Beside | None = None
 
     @property
     def release(self) -> str:
@@ -64,8 +72,23 @@ def met_before(tier: str, scenario: str, why: str) -> str:
     return f"known of {'; or of '.join(told)}" if causes else ""
 
 
-def race_behind(tier: str, scenario: str, why: str, text_of: Callable[[str], str]) -> str:
-    """The known race that such a failure comes of, where the files still have its code; else empty."""
-    races = ((one, one.race) for one in known_defects() if one.race and one.is_shown_by(tier, scenario, why))
-    found = (one for one, race in races if re.search(race.reads, text_of(race.path)))
-    return next((one.incident for one in found), "")
+def beside_runners(tier: str, scenario: str, why: str, text_of: Callable[[str], str]) -> str:
+    """The known defect beside the NPU side such a failure comes of; empty where its code is not."""
+    for one in known_defects():
+        if one.beside and one.is_shown_by(tier, scenario, why) and one.beside.stands(text_of):
+            return _said(one, "may come and go" if one.beside.race else "ends")
+    return ""
+
+
+def ends_beside(tier: str, scenario: str, text_of: Callable[[str], str]) -> str:
+    """The known defect beside the NPU side in which a run of these files will end; else empty."""
+    for one in known_defects():
+        named = one.scenario == scenario and one.tier in (None, tier)
+        if named and one.beside and not one.beside.race and one.beside.stands(text_of):
+            return _said(one, "ends")
+    return ""
+
+
+def _said(defect: KnownDefect, does: str) -> str:
+    assert defect.beside
+    return f"it {does} by a known defect of {defect.beside.path}, beside the NPU side: {defect.incident}"
