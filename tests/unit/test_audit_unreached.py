@@ -1,4 +1,4 @@
-"""Overrides for GPUs whose only callers the plugin has replaced."""
+"""Overrides whose only callers in vLLM another base has replaced."""
 
 from __future__ import annotations
 
@@ -69,3 +69,40 @@ def test_what_is_only_set_to_none_is_not_made(tmp_path: Path) -> None:
     )
     world = make_world(tmp_path, {VLLM: RUNNER, GPU_BASE: GPU, ASCEND: PLUGIN, BASE: text})
     assert seen(world, "unreached") == FOUND
+
+
+STEP = """
+class GPUModelRunner:
+    def update(self, step):
+        self.removed(step)
+
+    def removed(self, step):
+        pass
+"""
+HOOKED = PLUGIN.partition("    def ")[0] + "    def removed(self, step):\n        self.slots.free(step)\n"
+OWN = GPU.partition("    def ")[0] + "    def update(self, step):\n        self.states.pop(step)\n"
+HANDS_ON = (
+    NPU.partition("    def ")[0]
+    + "    def update(self, step):\n        OmniGPUModelRunner.update(self, step)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        (BASE, HANDS_ON, True),
+        (GPU_BASE, OWN + "        super().update(step)\n", False),
+        (GPU_BASE, OWN + "        self.removed(step)\n", False),
+        (BASE, HANDS_ON + "        self.removed(step)\n", False),
+        (ASCEND, HOOKED + "\n    def update(self, step):\n        self.removed(step)\n", True),
+        (ASCEND, PLUGIN, False),  # it has none of its own
+        (VLLM, STEP + "\n    def finish(self, step):\n        self.removed(step)\n", False),
+    ],
+)
+def test_a_hook_of_the_plugin_whose_caller_the_downstream_replaced(
+    tmp_path: Path, path: str, text: str, found: bool
+) -> None:
+    files = {VLLM: STEP, GPU_BASE: OWN, ASCEND: HOOKED} | {path: text}
+    world = make_world(tmp_path, files)
+    told = [one for one in seen(world, "unreached") if one[0] == "unreached-hook"]
+    assert told == ([("unreached-hook", "OmniNPUModelRunner", "NPUModelRunner.removed")] if found else [])

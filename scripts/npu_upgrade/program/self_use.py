@@ -68,7 +68,7 @@ def methods_on(cls: ClassSymbol) -> tuple[Method, ...]:
         method = queue.pop()
         if id(method.node) not in reached:
             reached[id(method.node)] = method
-            queue += _onward(cls, method)
+            queue += onward(cls, method)
     return tuple(reached.values())
 
 
@@ -76,7 +76,7 @@ def _names(cls: ClassSymbol) -> dict[str, None]:
     return {name: None for owner in cls.mro for name in owner.methods}
 
 
-def _onward(cls: ClassSymbol, method: Method) -> Iterator[Method]:
+def onward(cls: ClassSymbol, method: Method) -> Iterator[Method]:
     use = self_use(method.node)
     for name in use.supers:
         if found := cls.after(method.owner, name):
