@@ -12,7 +12,7 @@ from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 from npu_upgrade.job.job import open_job
 from npu_upgrade.job.journal import Begun
 from npu_upgrade.lineage.items import item_id
-from npu_upgrade.merge.plan import close_rewritten
+from npu_upgrade.merge.plan import close_rewritten, close_unused
 
 BASE = RUNNERS[0].path
 DAY = "2026-03-02"
@@ -165,6 +165,16 @@ def test_a_flag_whose_statement_was_rewritten_closes_and_opens_again(now: str, s
     assert item["state"] == state
     close_rewritten(plan, {"r.py": MERGED}, {"r.py": MERGED})
     assert item["state"] == "open"
+
+
+def test_a_question_about_a_name_closes_when_nothing_uses_it_and_opens_again() -> None:
+    title = "r.py: no certain import for Cache"
+    item = {"kind": "unresolved-name", "title": title, "path": "r.py", "state": "open", "note": ""}
+    states = []
+    for now in ("x = Cache()\n", "from a import Cache\n", "x = Cache()\n", "def (", "# Cache\n"):
+        close_unused({"items": [item]}, {"r.py": now})
+        states.append(item["state"])
+    assert states == ["open", "done", "open", "open", "done"]
 
 
 def test_a_flag_about_half_of_a_pair_closes_with_the_other_half_and_opens_again() -> None:

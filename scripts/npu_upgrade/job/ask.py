@@ -44,7 +44,8 @@ LEAVE: Options = ("--leave", "--note", "WHY")
 BY_HAND: Options = ("--by-hand", "--note", "WHERE")
 _UNFIT = 3  # the tier of hunks that cannot be taken as they are
 _FEW = 2  # hunks that a finding names
-_WHY = 160  # characters of the reasons why a hunk is of a lower tier
+_WHY = 160  # characters of the reasons why a hunk is of a lower tier, or a run failed
+_CAUSE = 600  # characters of why a run failed: a compiler's errors have pages
 CORRECTED: Options = ("--accept", "--note", "corrected by hand: WHAT")
 
 
@@ -457,10 +458,15 @@ def _failed_runs(job: Job, plan: Plan, answers: list[Answer], records: Sequence[
             continue
         told.add(reason)
         at, log = run.get("where"), job.store.runs / str(newest.run) / f"{name.removeprefix('emulate-')}.log"
-        lines = [str(run.get("why")), *([f"where: {at}"] if at else []), *map(str, run.get("traceback", []))]
+        lines = [
+            cut(str(run.get("why")), _CAUSE),
+            *([f"where: {at}"] if at else []),
+            *map(str, run.get("traceback", [])),
+        ]
         lines += [f"log: {log}"] if log.exists() else []
         lines += [ruling()] if len(told) == 1 else []
-        what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {run.get('why')}"
+        why = cut(str(run.get("why")), _WHY)
+        what = f"{run.get('tier')} {run.get('scenario', '')} fails on the emulated NPU: {why}"
         # a method of a runner can be given as the answer; any other file is edited
         named = [kind for kind, its in plan.runners.items() if str(at).startswith(its["path"])]
         how = (*((*WITH, "--in", kind) for kind in (named if at else ["RUNNER"])), CORRECTED)

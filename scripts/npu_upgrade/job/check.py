@@ -36,7 +36,7 @@ from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.merge.answers import Answers, learn
 from npu_upgrade.merge.gone import GONE, look_with_vllm
-from npu_upgrade.merge.plan import close_rewritten, counts, plan_markdown
+from npu_upgrade.merge.plan import close_rewritten, close_unused, counts, plan_markdown
 from npu_upgrade.sources.tree import SourceTree, open_source
 
 MOST_FAILING = 200
@@ -97,7 +97,9 @@ def check(
     before = dict(loaded.hashes)
     # an edit may have corrected it while its answer stood
     reopened = any(one["kind"] == GONE and states.get(one["id"]) == "open" for one in plan["items"])
-    close_rewritten(plan, _texts(job.folder / "merged", plan), _texts(root, plan))
+    texts = _texts(root, plan)
+    close_rewritten(plan, _texts(job.folder / "merged", plan), texts)
+    close_unused(plan, texts)
     problems = _look(job, root, plan, open_conflicts(root, loaded))
     explained: list[dict[str, Any]] = []
     if (

@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.code.names import Import
+from npu_upgrade.code.names import Import, names_of
 from npu_upgrade.code.statements import split_statements, statements_of
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
@@ -67,9 +67,7 @@ def _merge_items(merged: MergedRunners) -> list[Item]:
         for name in plan.unresolved:
             detail = plan.reasons.get(name, "")
             title = f"{path}: no certain import for {name}"
-            found.append(
-                Item(item_id("unresolved-name", path, name), "unresolved-name", title, detail, path, True)
-            )
+            found.append(Item(item_id(UNRESOLVED, path, name), UNRESOLVED, title, detail, path, True))
     return found
 
 
@@ -90,6 +88,8 @@ def copy_items(outcome: MethodOutcome) -> Iterator[Item]:
         yield Item(item_id(kind, where, *texts), kind, title, _three(texts), entry.path)
 
 
+UNRESOLVED = "unresolved-name"
+UNUSED = "nothing uses the name any more"
 REWRITTEN = "what it is about was rewritten since"
 COMPLETED = "what it lacked was added since"
 
@@ -114,6 +114,20 @@ def close_rewritten(plan: Mapping[str, Any], merged: Mapping[str, str], now: Map
                 why = REWRITTEN if left and told - left else ""
                 why = why or (COMPLETED if every - told and every <= left else "")
                 item |= {"state": "done" if why else "open", "note": why}
+
+
+def close_unused(plan: Mapping[str, Any], now: Mapping[str, str]) -> None:
+    """Close what was asked about a name that nothing but an import has any more; open it where one has."""
+    asked = [item for item in plan["items"] if item["kind"] == UNRESOLVED and item["path"] in now]
+    for item in (one for one in asked if one["state"] == "open" or one.get("note") == UNUSED):
+        name = item["title"].rpartition(" ")[2]
+        try:
+            used = any(
+                name in names_of(answer.text).read for answer in answers(now[item["path"]], item["path"])
+            )
+        except (SyntaxError, BadInput):
+            used = True
+        item |= {"state": "open" if used else "done", "note": "" if used else UNUSED}
 
 
 def _keys(text: str, path: str, name: str) -> set[str]:
