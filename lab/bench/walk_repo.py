@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterable
 from email.parser import HeaderParser
@@ -75,11 +76,15 @@ def _project(tree: SourceTree) -> str:
     metadata = next(path for path in tree.list("") if path.endswith(".dist-info/METADATA"))
     needs = HeaderParser().parsestr(tree.read(metadata)).get_all("Requires-Dist") or []
     plain = [need for need in needs if "extra ==" not in need]
+    developers = [need.partition(";")[0].strip() for need in needs if re.search(r"; extra == .dev.$", need)]
     lines = [
         "[project]",
         'name = "vllm-omni"',
         'dynamic = ["version"]',
         f"dependencies = {json.dumps(plain)}",
+        "",
+        "[project.optional-dependencies]",
+        f"dev = {json.dumps(developers)}",
     ]
     for group, points in entry_points(tree, "vllm_omni").items():
         table = "scripts" if group == "console_scripts" else f'entry-points."{group}"'

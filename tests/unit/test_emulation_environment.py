@@ -83,6 +83,19 @@ def test_omni_by_its_metadata(tmp_path: Path, vllm: SourceTree) -> None:
     assert spec.folder != without.folder
 
 
+@pytest.mark.parametrize("common", [True, False])
+def test_a_checkout_needs_what_models_import_and_an_extra_declares(
+    tmp_path: Path, vllm: SourceTree, common: bool
+) -> None:
+    project = '[project]\ndependencies = ["av>=14"]\n[project.optional-dependencies]\n'
+    files = {"vllm_omni/__init__.py": "", "pyproject.toml": project + 'dev = ["pytest", "step-audio2==1"]\n'}
+    files |= {"requirements/common.txt": "av>=14\n"} if common else {}
+    npu = ascend(tmp_path / "ascend", PINS)
+    omni = tree(tmp_path / "o", files)
+    spec, without = (requirements.environment_spec(one, npu, vllm) for one in (omni, None))
+    assert set(spec.requirements) - set(without.requirements) == {"av>=14", "step-audio2==1"}
+
+
 def test_equal_requirements_share_an_environment(tmp_path: Path, vllm: SourceTree) -> None:
     one = ascend(tmp_path / "one", "# first\n" + PINS)
     other = ascend(tmp_path / "other", "".join(reversed(PINS.splitlines(keepends=True))) + "pip\n")

@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from email.parser import HeaderParser
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -25,7 +26,7 @@ from npu_upgrade.sources.tree import SourceTree
 NAME = "emulation"
 SIZE_MB = 8500
 DURATION = "about 1 min with a warm package cache, else some GB of downloads"
-_COMMON = "requirements/common.txt"
+_COMMON, _PROJECT = "requirements/common.txt", "pyproject.toml"
 _TORCH = ("torch", "torch-npu", "torchvision", "torchaudio")
 _TORCH_MAJOR, _VISION_AHEAD = 2, 15  # torchvision 0.25 is for torch 2.10
 # where vllm-ascend's bounds win over vLLM's: what its binaries were built against
@@ -149,20 +150,30 @@ def _bounded(requirement: Requirement) -> bool:
 def _declared(tree: SourceTree) -> list[Requirement]:
     """What a vllm or vllm-omni needs on any device: its common list, else its metadata or pyproject.toml."""
     if tree.exists(_COMMON):
-        return _parsed(tree, _COMMON)
+        return _parsed(tree, _COMMON) + _of_developers(tree)
     for path in tree.list():
         if path.endswith(".dist-info/METADATA") or path == "PKG-INFO":
             lines = HeaderParser().parsestr(tree.read(path)).get_all("Requires-Dist") or []
             return _requirements(lines, f"{path} of {tree.spec}")
-    if tree.exists("pyproject.toml"):
-        project = tomllib.loads(tree.read("pyproject.toml")).get("project", {})
-        if "dependencies" in project:
-            return _requirements(project["dependencies"], f"pyproject.toml of {tree.spec}")
+    if "dependencies" in (project := _project(tree)):
+        return _requirements(project["dependencies"], f"{_PROJECT} of {tree.spec}") + _of_developers(tree)
     raise BadInput(
         f"{tree.spec} does not say what it requires",
-        expected=f"{_COMMON}, package metadata, or dependencies in pyproject.toml",
+        expected=f"{_COMMON}, package metadata, or dependencies in {_PROJECT}",
         try_="a release, or a whole checkout",
     )
+
+
+def _of_developers(tree: SourceTree) -> list[Requirement]:
+    """What models import and only an extra of a checkout's pyproject.toml declares."""
+    extras = _project(tree).get("optional-dependencies", {}).values()
+    found = [one for lines in extras for one in _requirements(lines, f"{_PROJECT} of {tree.spec}")]
+    return [one for one in found if _key(one) in _UNDECLARED]
+
+
+def _project(tree: SourceTree) -> dict[str, Any]:
+    text = tree.read(_PROJECT) if tree.exists(_PROJECT) else ""
+    return tomllib.loads(text).get("project", {})
 
 
 def _parsed(tree: SourceTree, path: str) -> list[Requirement]:
