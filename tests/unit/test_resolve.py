@@ -498,8 +498,8 @@ def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it()
     assert _reason("A._sizes", said, edited) == "for load: it takes two", (
         "it is called where that was corrected"
     )
-    assert _reason("A.other", said, edited) == "came with: it takes two; dummy_run has no ids"
-    assert _reason("C.other", said, edited) == "came with: it takes two; dummy_run has no ids; of no method"
+    assert _reason("A.other", said, edited) == "came with: it takes two"
+    assert _reason("C.other", said, edited) == "came with: it takes two; of no method"
     told = [("A.one", "the talker's graphs"), ("A.two", "which rows are duplex rows")]
     assert _reason("A.more", told, {"A.more": "return self.input_duplex_rows"}) == f"came with: {told[1][1]}"
     called = {"A.help": "", "B.run": "self.help()", "A.run": "self.help()"}

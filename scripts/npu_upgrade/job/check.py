@@ -269,14 +269,12 @@ def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, 
             return f"for {caller.rpartition('.')[2]}: {'; '.join(dict.fromkeys(said))}"
     of_class = [note for of, note in reasons if of.startswith(owner)]
     notes = of_class or [note for _, note in reasons]
-    words = {
-        word
-        for name in names_in(edited.get(unit, ""))
-        for word in name.lower().split("_")
-        if len(word) >= _LONG_WORD
-    }
-    about = [note for note in notes if words.intersection(_LETTERS.findall(note.lower()))]
-    return f"came with: {'; '.join(dict.fromkeys(about or notes))}"
+    names = names_in(edited.get(unit, ""))
+    words = {word for name in names for word in name.lower().split("_") if len(word) >= _LONG_WORD}
+    about = [note for note in notes if words.intersection(_LETTERS.findall(note.lower()))] or notes
+    # what names something else is about something else
+    here = [note for note in about if names.intersection(code := _CODE.findall(note)) or not code]
+    return f"came with: {'; '.join(dict.fromkeys(here or about))}"
 
 
 def _word(unit: str) -> re.Pattern[str]:
@@ -394,6 +392,7 @@ def _statements(text: str) -> list[Statement]:
 
 
 _LONG_WORD = 5  # letters of one that tells what something is about
+_CODE = re.compile(r"\w*[a-z]_[a-z]\w*")
 _LETTERS = re.compile(r"[a-z]+")
 _TELLING = 30  # characters
 _PLAIN = ("import ", "from ", '"', "'")
