@@ -80,22 +80,29 @@ def without_lost(path: str, before: str, after: str, omni: Callable[[], SourceTr
 
 @dataclass(frozen=True)
 class _Uses:
-    """Global names over all answers of a file."""
+    """Global names over all answers of a file.
+
+    ``parted`` are those that one answer to a conflict lacks and another one sets in a function.
+    """
 
     read: frozenset[str]
     run_time: frozenset[str]
     undefined: frozenset[str]
     defined: frozenset[str]
+    parted: frozenset[str]
 
 
 def _uses(text: str) -> _Uses:
     texts = {answer.text for answer in answers(text)}
     names = [names_of(text) for text in texts]
+    undefined = frozenset().union(*map(undefined_names, texts))
+    local = frozenset().union(*(part.local for part in names)) if len(texts) > 1 else frozenset()
     return _Uses(
         read=frozenset().union(*(part.read for part in names), *(exported(text) for text in texts)),
         run_time=frozenset().union(*(part.run_time for part in names)),
-        undefined=frozenset().union(*(undefined_names(text) for text in texts)),
+        undefined=undefined,
         defined=frozenset.intersection(*(frozenset(parse_module(t).top_level_names()) for t in texts)),
+        parted=undefined & local,
     )
 
 
@@ -109,7 +116,7 @@ def _plan(path: str, text: str, ours: str, sources: Sources) -> ImportPlan:
         left = [line for line in import_lines(plan.source) if not gone.issuperset(line.imports)]
         kept = [item for line in left for item in line.imports if item not in gone]
         move = [pair for item in kept if (pair := _moved(path, item, before, uses, sources, plan))]
-        add = _added(path, uses, sources, plan)
+        add = _added(path, before, uses, sources, plan)
         if not (drop or move or add):
             break
         edit = Edit(add, drop, move, path.partition("/")[0])
@@ -161,12 +168,14 @@ def _moved(
     return None
 
 
-def _added(path: str, uses: _Uses, sources: Sources, plan: ImportPlan) -> list[Import]:
+def _added(path: str, before: _Uses, uses: _Uses, sources: Sources, plan: ImportPlan) -> list[Import]:
+    """What to import. Nobody is asked about a name that was lacking before, or that a conflict decides on."""
     found = []
     for name in sorted(uses.undefined):
         offer = sources.find(name, path)
         if offer is None:
-            _unresolved(plan, name, sources.missing(name, path))
+            if name not in before.undefined | uses.parted:
+                _unresolved(plan, name, sources.missing(name, path))
             continue
         item, plan.reasons[name] = offer
         found.append(replace(item, typing_only=item.typing_only and name not in uses.run_time))
