@@ -129,6 +129,8 @@ def test_nobody_is_asked_about_what_was_lacking_before_or_what_a_conflict_decide
     merged = f"def f():\n{sides}    return part, whole, nowhere\n"
     ours = "def f():\n    part = 1\n    return part\n"
     assert one(derive, merged, ours).unresolved == ["nowhere"]
+    heads = "<<<<<<< ours\ndef f(part):\n||||||| base\n=======\ndef f(whole):\n>>>>>>> theirs\n"
+    assert not one(derive, f"{heads}    return part, whole\n", ours).unresolved
 
 
 def test_siblings_give_their_definitions_but_never_in_a_circle(derive: Derive) -> None:

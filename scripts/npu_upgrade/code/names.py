@@ -47,7 +47,7 @@ class Names:
 
     ``read`` holds those that are read anywhere, annotations (quoted ones too) included;
     ``run_time`` those that are looked up when the code runs; ``bound`` those that the
-    module defines or imports; ``local`` the names that some function in it assigns.
+    module defines or imports; ``local`` the names that some function in it assigns or takes.
     """
 
     read: frozenset[str]
@@ -73,7 +73,11 @@ def names_of(source: str) -> Names:
         read=frozenset(_read(everything)),
         run_time=frozenset(_read(at_run_time)),
         bound=frozenset(bound),
-        local=frozenset(symbol.get_name() for symbol in inner if symbol.is_local() and symbol.is_assigned()),
+        local=frozenset(
+            symbol.get_name()
+            for symbol in inner
+            if symbol.is_parameter() or (symbol.is_local() and symbol.is_assigned())
+        ),
     )
 
 
