@@ -55,7 +55,7 @@ def test_tells_annotations_from_what_runs(source: str, read: set[str], run_time:
 
 
 def test_lists_local_names() -> None:
-    assert names_of("import a\ndef f(p):\n    q = 1\n    for r in p: pass\n").local == {"q", "r"}
+    assert names_of("import a\ndef f(p):\n    q = 1\n    for r in p: pass\n").local == {"p", "q", "r"}
 
 
 def test_imports_with_guards_but_not_those_in_functions() -> None:
