@@ -578,6 +578,26 @@ def test_small_changes_find_the_method_of_a_question_that_names_a_caller(
     assert line not in text_of(world)
 
 
+def test_small_changes_are_made_in_each_method_that_a_list_of_questions_is_about(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited_beside_a_call_that_does_not_fit(world, monkeypatch)
+    answers, id_, path = tmp_path / "answers.yaml", ask()["id"], world.omni / BASE
+    line = "        self.load(1, 2, 3)\n"
+    more = "".join(f"\n    def {name}(self):\n{line}        return 1\n" for name in ("up", "down"))
+    path.write_text(text_of(world) + more)
+    upgrade("plan")
+    found = {name: Ask("finding", id_, "what", BASE, f"OmniNPUModelRunner.{name}") for name in ("up", "down")}
+    found["same"] = found["up"]
+    monkeypatch.setattr(resolve, "_open", lambda job, asks, id_: found[id_])
+    given = {"id": ["up", "same", "down"], "answer": "with", "replace": {line: ""}, "note": "no more"}
+    answers.write_text(json.dumps([given]))
+    before = text_of(world).count(line)
+    code, done, _ = upgrade("resolve", "--from", str(answers))
+    assert code == 0, done
+    assert text_of(world).count(line) == before - 2
+
+
 def test_an_item_about_a_class_can_be_answered_with_text(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("class Runner(Base):\n    def step(self):\n        return 1\n")
     entry = {"id": "gone-1", "path": "a.py", "blocking": True, "finding": "attributes-1"}
@@ -1309,8 +1329,11 @@ def test_one_text_answers_every_conflict_of_a_list(tmp_path: Path, monkeypatch: 
 def test_what_was_written_by_hand_is_asked_about_until_somebody_says_why(world: World) -> None:
     path = world.omni / BASE
     upgrade("resolve", ask()["id"], "--take", "theirs")
-    # the word about a question of the file is none about its methods
-    open_job(world.omni).journal.add(Answer, id="signature-1", how="accept", note="read", path=BASE)
+    # the word about a question of the file is none about its methods, nor one about what was merged
+    journal = open_job(world.omni).journal
+    journal.add(Answer, id="signature-1", how="accept", note="read", path=BASE)
+    unit = "OmniNPUModelRunner.run"
+    journal.add(Answer, id="flag-1", how="accept", note="read", path=BASE, unit=unit, stage="look")
     text = path.read_text()
     path.write_text(
         text.replace("        state = self.finish", "        self.own(logits)\n        state = self.finish")

@@ -242,7 +242,9 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
                 continue
             ask = _open(job, found, id_)
             if given.answer == "with" and id_ != given.ids[0] and ask.stage != CONFLICT:
-                continue  # one text, written once: the audit tells whether it closes the others
+                here = any((one.path, one.unit) == (ask.path, ask.unit) for one, _ in taken)
+                if given.text or here or not ask.unit:
+                    continue  # one text, written once: the audit tells whether it closes the others
             done = _answer(job, plan, given, ask)
             if done.problems == [answer.NO_CHANGE] and any(one.path == ask.path for one, _ in taken):
                 continue  # an answer before it wrote the same: the audit tells whether that closes it

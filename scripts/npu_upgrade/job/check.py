@@ -26,9 +26,10 @@ from npu_upgrade.ground.paths import workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.answer_checks import unkept
-from npu_upgrade.job.ask import EDITED, names_in, port_survey
+from npu_upgrade.job.ask import EDITED, LOOK, names_in, port_survey
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import Job, naming
+from npu_upgrade.job.journal import Answer
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.job.port_ledger import Ledger as PortLedger
 from npu_upgrade.lineage.dialect import translate
@@ -290,7 +291,8 @@ def _ask_about_edits(
     that ``reasons`` answer.
     """
     answered = job.journal.answers()
-    told = {(one.path, unit) for one in answered if one.note for unit in (one.unit, *one.units)}
+    why = (one for one in answered if one.note and not _is_of_the_merge(one))
+    told = {(one.path, unit) for one in why for unit in (one.unit, *one.units)}
     asked = {(one.path, unit) for one in answered for unit in (one.unit, *one.units)}
     given = {one.key for entry in answered for one in _statements(entry.text)}
     own: dict[tuple[str, str], list[Statement]] = {}
@@ -339,6 +341,11 @@ def _ask_about_edits(
         one |= {"state": "done", "note": note} if note else {}
     plan["items"] += new_items
     return [one for one in new_items if one["state"] == "done"]
+
+
+def _is_of_the_merge(entry: Answer) -> bool:
+    """Whether an answer only says that what the merge wrote was read: that is no reason of an edit."""
+    return entry.stage == LOOK and entry.how == "accept" and not entry.id.startswith(EDITED)
 
 
 def _as_a_check_asked(
