@@ -20,6 +20,7 @@ from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import laid_out
 from npu_upgrade.port.sides import keys_of
+from npu_upgrade.port.state_fields import with_state_fields
 from npu_upgrade.port.unit_diff import UnitDiff
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved, syntax_error
@@ -82,6 +83,10 @@ def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
             files[runner.path] = replace_units(npu.modules[runner.kind], mine)
     if not files:
         return files
+    for runner in npu.runners:
+        if runner.path in files and not any(one.conflicts for one in chosen if one.path == runner.path):
+            gpu = npu.gpu_texts[runner.gpu_path]
+            files[runner.path] = with_state_fields(runner.path, dict(npu.texts) | files, gpu)
     texts = dict(npu.texts) | files
     plans = derive_imports(texts, npu.texts, npu.upstream_file, npu.gpu_texts, npu.ascend, npu.tree)
     for path, text in files.items():
