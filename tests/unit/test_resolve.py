@@ -578,6 +578,16 @@ def test_small_changes_find_the_method_of_a_question_that_names_a_caller(
     assert line not in text_of(world)
 
 
+def test_how_a_block_of_yaml_begins_deeper_is_told(world: World, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.yaml"
+    entry = f"- id: {ask()['id']}\n  answer: with\n  text: %s\n          deeper()\n        less()\n"
+    answers.write_text(entry % "|")
+    code, data, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, "`text: |2`" in data["try"]) == (2, True)
+    answers.write_text(entry % "|2")
+    assert "parsing" not in json.dumps(upgrade("resolve", "--from", str(answers))[1])
+
+
 def test_small_changes_are_made_in_each_method_that_a_list_of_questions_is_about(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

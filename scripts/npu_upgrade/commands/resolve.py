@@ -198,10 +198,11 @@ def _entries(name: str) -> list[Given]:
     try:
         return msgspec.yaml.decode(_text_of(name), type=list[Given])
     except msgspec.MsgspecError as error:
+        block = "; a block whose first line stands deeper than the next begins with `text: |2`"
         raise BadInput(
             f"{name} holds no answers: {error}",
             expected="a YAML list of entries with id, answer and note or text",
-            try_="the template that `next` shows",
+            try_=f"the template that `next` shows{block if 'while parsing' in str(error) else ''}",
         ) from error
 
 
