@@ -9,8 +9,10 @@ from typing import cast
 import pytest
 
 from npu_upgrade.code.statements import split_statements
-from npu_upgrade.port.draft import _sides, _without
+from npu_upgrade.lineage.downstream import Runner
+from npu_upgrade.port.draft import _less_replaced, _new_steps, _sides, _without
 from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.unit_diff import diff_units
 
 BEFORE = "def run(self, batch):\n    return self.forward(batch)\n"
@@ -55,3 +57,29 @@ def test_a_condition_that_is_held_already_comes_with_the_block_that_is_lacking()
     assert [one.key for one in after] == [one.key for one in split_statements(new)]
     old = split_statements(BEFORE.replace("    return", f"{held}    return"))
     assert [one.key for one in before] == [one.key for one in old]
+
+
+@pytest.mark.parametrize(
+    ("step", "there", "comes"),
+    [
+        ("self.begin(batch)", "", True),
+        ("self.begin(batch)", "    self.begin(1)\n", False),  # made already
+        ("self.begin(batch)", "    self.cache.drain()\n", False),  # the NPU side had what was before
+        ("self.finish(batch)", "", False),  # a method that its class does not have
+        ("self.rows = self.begin(batch)", "", False),
+    ],
+)
+def test_a_new_step_of_the_gpu_side_has_a_place_where_nothing_stood_before(
+    step: str, there: str, comes: bool
+) -> None:
+    old = BEFORE.replace("    return", "    self.cache.drain()\n    return")
+    new = BEFORE.replace("    return", f"    {step}\n    return")
+    ours = BEFORE.replace("    return", f"{there}    return")
+    diff = diff_units(*map(split_statements, (old, new)))
+    runner = SimpleNamespace(path="a.py", class_name="Runner")
+    cls = SimpleNamespace(lookup=lambda name: name == "begin")
+    program = SimpleNamespace(find_class=lambda path, name: cls)
+    npu = cast("NpuSide", SimpleNamespace(program=program, texts={"a.py": ours}))
+    steps = _new_steps(diff, diff.pieces, cast("Runner", runner), npu)
+    left = _less_replaced(split_statements(old), split_statements(ours), steps)
+    assert ("self.cache.drain()" not in [one.key for one in left]) is comes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,13 @@ from dataclasses import dataclass
 from npu_upgrade.code.flow import may_be_unbound
 from npu_upgrade.code.import_edit import Edit, edit_imports
 from npu_upgrade.code.module import replace_units
-from npu_upgrade.code.statements import Statement, split_statements
+from npu_upgrade.code.sequences import Change
+from npu_upgrade.code.statements import Statement, nodes_of, split_statements
 from npu_upgrade.code.uses import free_names
+from npu_upgrade.code.walk import dotted
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
+from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.imports import derive_imports
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk
@@ -162,6 +166,8 @@ def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstrea
     assert diff is not None, "a change has the difference it belongs to"
     ours = split_statements(npu.modules[first.runner.kind].units[first.unit].source)
     base, theirs = _sides(diff, hunks, of_cuda)
+    steps = _new_steps(diff, [piece for hunk in hunks for piece in hunk.pieces], first.runner, npu)
+    base = _less_replaced(base, ours, steps)
     if first.unit.rpartition(".")[2] in npu.upstream_methods:
         theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
     merged = merge_method(base, ours, theirs)
@@ -173,6 +179,48 @@ def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstrea
     ids = tuple(hunk.id for hunk in hunks)
     decided = tuple(f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags)
     return Draft(first.runner.path, first.unit, first.group, ids, text, len(merged.conflicts), decided)
+
+
+def _new_steps(
+    diff: UnitDiff, pieces: Sequence[Change], runner: Runner, npu: NpuSide
+) -> list[tuple[Statement, ...]]:
+    """What gave way, on the GPU side, to a call of its own that the NPU class has and nothing there makes.
+
+    The call is a step of what is brought: it has a place also where the NPU side never had what was before.
+    """
+    cls = npu.program.find_class(runner.path, runner.class_name)
+    found = []
+    for piece in pieces:
+        old, new = diff.old[piece.a0 : piece.a1], diff.new[piece.b0 : piece.b1]
+        called = [_called(one.key) for one in new]
+        known = "\n".join([*(one.key for one in diff.old), *npu.texts.values()])
+        has = [cls and name and cls.lookup(name) and f"self.{name}(" not in known for name in called]
+        if old and new and all(has):
+            found.append(tuple(old))
+    return found
+
+
+def _called(key: str) -> str:
+    """The method of ``self`` that a statement calls and does nothing else; empty where it does."""
+    call = next((node.value for node in nodes_of(key)[1:2] if isinstance(node, ast.Expr)), None)
+    name = dotted(call.func) if isinstance(call, ast.Call) else ""
+    return name.removeprefix("self.") if name.startswith("self.") and name.count(".") == 1 else ""
+
+
+def _less_replaced(
+    base: Sequence[Statement], ours: Sequence[Statement], steps: Sequence[Sequence[Statement]]
+) -> list[Statement]:
+    """``base`` without what such a step replaced, where ours has nothing of it."""
+    has = {one.key for one in ours}
+    gone = {id(one) for step in steps if has.isdisjoint(part.key for part in step) for one in step}
+    keys = Counter(one.key for step in steps for one in step if id(one) in gone)
+    left = []
+    for one in base:
+        if keys[one.key]:
+            keys[one.key] -= 1
+        else:
+            left.append(one)
+    return left if syntax_error(left) is None else list(base)
 
 
 def _laid_out(ours: Sequence[Statement], pieces: Sequence[Piece]) -> list[Piece]:
