@@ -19,6 +19,7 @@ from npu_upgrade.code.sequences import Change, changes, longest_common
 from npu_upgrade.code.statements import CONTINUES, END, Comment, Statement, render
 from npu_upgrade.code.uses import defines, reads, rebinds
 from npu_upgrade.threeway.align import align, align_similar, weight
+from npu_upgrade.threeway.alike import are_alike
 from npu_upgrade.threeway.blocks import Span, split_at_blocks
 from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comments, shift_comments
 from npu_upgrade.threeway.commute import commute
@@ -387,7 +388,10 @@ class ThreeWay:
         ours_first = _feeds(ours, theirs) and not _feeds(theirs, ours)
         i = j = 0
         for x, y in [*longest_common(_keys(ours), _keys(theirs)), (len(ours), len(theirs))]:
-            if i < x and j < y and not commute(ours[i:x], theirs[j:y]):
+            later = self.theirs[span.t0 + y :]
+            if i < x and are_alike(ours[i:x], theirs[j:y], later):
+                j = y  # ours says the same in its own words
+            elif i < x and j < y and not commute(ours[i:x], theirs[j:y]):
                 reason = "both sides added statements at this place; check their order"
                 self._flag("both-added", reason, [], ours[i:x], theirs[j:y])
             part = Span(span.b0, span.b0, span.o0 + i, span.o0 + x, span.t0 + j, span.t0 + y)
