@@ -8,9 +8,11 @@ from typing import cast
 
 import pytest
 
+from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.lineage.downstream import Runner
-from npu_upgrade.port.draft import _less_replaced, _new_steps, _sides, _without
+from npu_upgrade.port import draft
+from npu_upgrade.port.draft import Draft, _less_replaced, _new_steps, _sides, _without
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.unit_diff import diff_units
@@ -83,3 +85,28 @@ def test_a_new_step_of_the_gpu_side_has_a_place_where_nothing_stood_before(
     steps = _new_steps(diff, diff.pieces, cast("Runner", runner), npu)
     left = _less_replaced(split_statements(old), split_statements(ours), steps)
     assert ("self.cache.drain()" not in [one.key for one in left]) is comes
+
+
+def test_the_fields_of_a_file_without_conflicts_come_beside_a_file_with_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = "class State(NamedTuple):\n    rows: int\n"
+    step = "class Runner:\n    def step(self):\n        return State(rows)\n"
+    texts = dict.fromkeys(("ar.py", "base.py"), f"{state}\n\n{step}")
+    kinds = {path.removesuffix(".py"): parse_module(text) for path, text in texts.items()}
+    runners = [SimpleNamespace(path=f"{kind}.py", kind=kind, gpu_path="gpu.py") for kind in kinds]
+    gpu = {"gpu.py": state + "    size: int | None = None\n"}
+    npu = SimpleNamespace(runners=runners, modules=kinds, texts=texts, gpu_texts=gpu)
+    npu.upstream_file = npu.ascend = npu.tree = None
+    monkeypatch.setattr(
+        draft, "derive_imports", lambda texts, *_: dict.fromkeys(texts, SimpleNamespace(added=[]))
+    )
+    given = "    def step(self):\n        return State(rows, size)"
+    sides = "<<<<<<< NPU side\n        return State(rows)\n||||||| base\n=======\n>>>>>>> GPU side"
+    chosen = [
+        Draft("ar.py", "Runner.step", "ar.step", (), given, 0),
+        Draft("base.py", "Runner.step", "base.step", (), f"    def step(self):\n{sides}", 1),
+    ]
+    files = draft.put(chosen, cast("NpuSide", npu))
+    assert "    rows: int\n    size: int | None = None\n" in files["ar.py"]
+    assert "<<<<<<< NPU side" in files["base.py"]

@@ -87,15 +87,19 @@ def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
             files[runner.path] = replace_units(npu.modules[runner.kind], mine)
     if not files:
         return files
-    for runner in npu.runners:
-        if runner.path in files and not any(one.conflicts for one in chosen if one.path == runner.path):
-            gpu = npu.gpu_texts[runner.gpu_path]
-            files[runner.path] = with_state_fields(runner.path, dict(npu.texts) | files, gpu)
+    whole = {path: text for path, text in files.items() if not _has_conflicts(path, chosen)}
+    for runner in (one for one in npu.runners if one.path in whole):
+        gpu = npu.gpu_texts[runner.gpu_path]
+        files[runner.path] = with_state_fields(runner.path, dict(npu.texts) | whole, gpu)
     texts = dict(npu.texts) | files
     plans = derive_imports(texts, npu.texts, npu.upstream_file, npu.gpu_texts, npu.ascend, npu.tree)
     for path, text in files.items():
         files[path] = edit_imports(text, Edit(plans[path].added, package=path.partition("/")[0]))
     return files
+
+
+def _has_conflicts(path: str, chosen: Collection[Draft]) -> bool:
+    return any(one.conflicts for one in chosen if one.path == path)
 
 
 def _is_for_cuda(entry: Ranked) -> bool:
