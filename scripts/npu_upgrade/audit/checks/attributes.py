@@ -32,7 +32,7 @@ from npu_upgrade.program.type_terms import Tensor
 from npu_upgrade.program.types import Types
 
 _WORD = re.compile(r"\w+")
-_FEW = 2
+_FEW = 2  # mentions of a name: what a base outside the trees brings is mostly asked for more often
 ABOUT = "attributes read on self or on known objects that nothing in the trees defines"
 
 
