@@ -199,14 +199,14 @@ def test_what_is_needed_runs_and_the_rest_is_named(machine, upgrade, run, capsys
     assert "Emulated runs pending (2):\\n- eager talker\\n- graph talker" in message
 
 
-def test_a_pending_run_that_will_show_nothing_is_named_with_why(machine, upgrade, run, monkeypatch, capsys):
+def test_a_pending_run_that_may_show_nothing_is_named_with_why(machine, upgrade, run, monkeypatch, capsys):
     why = "it ends by a known defect of a model"
     monkeypatch.setattr(emulate, "ends_beside", lambda tier, name, _: why if name == "talker" else "")
     run()
     message = json.dumps(run_deliver(upgrade, capsys, "--dry-run")[1])
     assert f"Emulated runs pending (2):\\n- eager talker: {why}\\n" in message
     (said,) = (stage.said for stage in walk(upgrade.job).stages if stage.name == "deliver")
-    assert f"graph talker will show nothing: {why}" in said
+    assert f"graph talker may show nothing: {why}" in said
 
 
 def test_a_decode_step_that_costs_more_fails_where_costs_are_asked_for(machine, upgrade, run, tmp_path):

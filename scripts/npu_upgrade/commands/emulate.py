@@ -742,7 +742,7 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     if lines := [_as_before(run) for run in known if run["state"] == LAG]:
         counted["as_before"] = first_of(lines, _MOST)
     if data["ends_beside"]:
-        counted["pending_that_will_show_nothing"] = data["ends_beside"]
+        counted["pending_that_may_show_nothing"] = data["ends_beside"]
     if absent := [_named(run) for run in known if run["state"] == ABSENT]:
         counted["absent"] = absent
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}

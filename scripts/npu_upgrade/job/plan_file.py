@@ -98,9 +98,13 @@ def _further(job: Job, repo: Path, files: Collection[str]) -> list[str]:
         checkout = open_checkout(repo)
         folders = {str(Path(path).parent) for path in files} - {"."}
         base = base_of(checkout, job.marker)
-        beside = {*edited(checkout, base, folders)}
-        if project := next((one for one in KNOWN if one.name == job.project and one.device), None):
-            beside |= {*filter(project.holds, edited(checkout, base, [project.package]))}
+        project = next((one for one in KNOWN if one.name == job.project and one.device), None)
+        there = edited(checkout, base, {*folders, project.package} if project else folders)
+        beside = {
+            path
+            for path in there
+            if (project and project.holds(path)) or any(map(Path(path).is_relative_to, folders))
+        }
         answered = {entry.path for entry in job.journal.answers() if entry.path and entry.how != "waive"}
         audits = (one.data for one in job.ledger().records if one.gate == "audit")
         wanted = answered.union(job.included, *(data.get("failing_in", ()) for data in audits))

@@ -336,7 +336,7 @@ def _deliver(one: Upgrade) -> Stage:
         if pending:
             said += f"; it names {len(pending)} emulated runs as pending: {'; '.join(pending[:_NAMED])}"
             for run, why in (emulated.data.get("ends_beside") or {}).items() if emulated else ():
-                said += f"; {run} will show nothing: {why}"
+                said += f"; {run} may show nothing: {why}"
             if not_run(pending):
                 rest = upgrade("emulate", "--rest", *naming(one.job)).short
                 said += f"; after the commit {rest} waits for them (minutes): they have found what the"

@@ -145,14 +145,17 @@ class History:
 
     def read_ahead(self, versions: Sequence[Version], names: Iterable[str]) -> None:
         """Read together what these units are at some versions."""
-        unknown = [one for one in versions if self._blobs.get(one, "") not in self._cache.outlines]
-        if unknown:
+        if unknown := [one for one in versions if not self._is_known(one)]:
             self._pass(unknown, list(names))
 
     def fetch(self, version: Version) -> None:
-        """Have the file at a version at hand."""
-        for _ in self._read([version]):
-            pass
+        """Have the file at a version at hand, where its outline is not known."""
+        if not self._is_known(version):
+            for _ in self._read([version]):
+                pass
+
+    def _is_known(self, version: Version) -> bool:
+        return self._blobs.get(version, "") in self._cache.outlines
 
     def save(self) -> None:
         """Keep what was read for the next run."""

@@ -109,8 +109,12 @@ class Origins:
     def _read_ahead(self, paths: Iterable[str]) -> None:
         """Have what the walk back of each file begins with, by release: the files of one lie side by side."""
         wanted: dict[str, list[tuple[History, Version]]] = {}
+        first: dict[str, list[Version]] = {}  # of each package: its files have the same releases
         for history in filter(None, map(self._history, sorted(paths))):
-            for version in first_looked_at(history, self.side.tree):
+            package = history.upstream.path.partition("/")[0]
+            if package not in first:
+                first[package] = first_looked_at(history, self.side.tree)
+            for version in first[package]:
                 wanted.setdefault(version.spec, []).append((history, version))
         with ThreadPoolExecutor(PATIENCE + 1) as pool:
             list(

@@ -193,13 +193,13 @@ def _new_steps(
     The call is a step of what is brought: it has a place also where the NPU side never had what was before.
     """
     cls = npu.program.find_class(runner.path, runner.class_name)
+    texts = [*(one.key for one in diff.old), *npu.texts.values()]
     found = []
     for piece in pieces:
         old, new = diff.old[piece.a0 : piece.a1], diff.new[piece.b0 : piece.b1]
         called = [_called(one.key) for one in new]
-        known = "\n".join([*(one.key for one in diff.old), *npu.texts.values()])
-        has = [cls and name and cls.lookup(name) and f"self.{name}(" not in known for name in called]
-        if old and new and all(has):
+        has = (cls and name and cls.lookup(name) for name in called)
+        if old and new and all(has) and not any(f"self.{name}(" in text for name in called for text in texts):
             found.append(tuple(old))
     return found
 
@@ -216,12 +216,11 @@ def _less_replaced(
 ) -> list[Statement]:
     """``base`` without what such a step replaced, where ours has nothing of it."""
     has = {one.key for one in ours}
-    gone = {id(one) for step in steps if has.isdisjoint(part.key for part in step) for one in step}
-    keys = Counter(one.key for step in steps for one in step if id(one) in gone)
+    gone = Counter(one.key for step in steps if has.isdisjoint(part.key for part in step) for one in step)
     left = []
     for one in base:
-        if keys[one.key]:
-            keys[one.key] -= 1
+        if gone[one.key]:
+            gone[one.key] -= 1
         else:
             left.append(one)
     return left if syntax_error(left) is None else list(base)

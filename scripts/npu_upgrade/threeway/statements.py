@@ -19,13 +19,13 @@ from npu_upgrade.code.sequences import Change, changes, longest_common
 from npu_upgrade.code.statements import CONTINUES, END, Comment, Statement, render
 from npu_upgrade.code.uses import defines, reads, rebinds
 from npu_upgrade.threeway.align import align, align_similar, weight
-from npu_upgrade.threeway.alike import are_alike
 from npu_upgrade.threeway.blocks import Span, split_at_blocks
 from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comments, shift_comments
 from npu_upgrade.threeway.commute import commute
 from npu_upgrade.threeway.expressions import merge_statement
 from npu_upgrade.threeway.layout import as_lines
 from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
+from npu_upgrade.threeway.renaming import are_alike
 from npu_upgrade.threeway.shifts import agreed_depth, inherited_shifts, parents
 from npu_upgrade.threeway.trees import parse_statement
 

@@ -15,7 +15,7 @@ _FILE = Path(__file__).with_name("known_defects.yaml")
 class Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Code of no NPU file that a failure comes of: a pattern, ``reads``, of the file ``path``.
 
-    As a ``race`` it makes an answer come and go; any other ends the run, whatever the runners do.
+    As a ``race`` it makes an answer come and go; any other ends the run, unless the NPU side works around it.
     """
 
     path: str
@@ -31,7 +31,7 @@ class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``says`` is a pattern of the failure's text; ``scenario`` and ``tier`` may be left out: any.
 
     ``fixed_by`` names the recorded upgrade (see the laboratory's file of upgrades) whose fix makes this run
-    pass. With ``beside`` no upgrade of the NPU side mends it.
+    pass. With ``beside`` it is not the NPU side's to mend.
     """
 
     ascend: str
@@ -81,11 +81,11 @@ def beside_runners(tier: str, scenario: str, why: str, text_of: Callable[[str], 
 
 
 def ends_beside(tier: str, scenario: str, text_of: Callable[[str], str]) -> str:
-    """The known defect beside the NPU side in which a run of these files will end; else empty."""
+    """The known defect beside the NPU side in which a run of these files may end; else empty."""
     for one in known_defects():
         named = one.scenario == scenario and one.tier in (None, tier)
         if named and one.beside and not one.beside.race and one.beside.stands(text_of):
-            return _said(one, "ends")
+            return _said(one, "may end")
     return ""
 
 
