@@ -48,7 +48,24 @@ def test_keyword_arguments_of_both_sides_combine_in_ours_order():
     ours = BASE.replace("mask=None", "omni=1, mask=None")
     theirs = BASE.replace("mask=None", "mask=None, graph=self.graph")
     want = BASE.replace("mask=None", "omni=1, mask=None, graph=self.graph")
-    check(merge(BASE, ours, theirs), want, "combined")
+    check(merge(BASE, ours, theirs), want)
+
+
+def test_two_operands_of_and_changed_by_two_sides_are_no_question_but_two_terms_of_a_sum_are():
+    base, ours, theirs = "ok = g().f and not h(x)", "ok = g().f and not h(y)", "ok = graph.f and not h(x)"
+    check(merge(base, ours, theirs), "ok = graph.f and (not h(y))")
+    check(merge("n = a + b", "n = a + c", "n = d + b"), "n = d + c", "combined")
+
+
+def test_omnis_subclass_takes_what_upstream_newly_passes_by_name():
+    base, theirs = "out = Output(ids=a, pool=[])", "out = Output(ids=a, pool=[], stats=s)"
+    ours = "out = OmniOutput(ids=a, pool=p, spans=x)"
+    check(merge(base, ours, theirs), "out = OmniOutput(ids=a, pool=p, spans=x, stats=s)")
+    check(
+        merge(base, ours.replace("OmniOutput", "Payload"), theirs),
+        ours.replace("OmniOutput", "Payload"),
+        "callee",
+    )
 
 
 def test_where_both_append_to_a_tuple_upstreams_item_comes_first():

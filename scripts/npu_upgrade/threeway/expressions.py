@@ -30,12 +30,14 @@ class MergedStatement:
     """The canonical text of a merged statement, and where it follows omni against upstream.
 
     ``callee_kept`` names omni's own call that kept its arguments; ``dropped`` the arguments
-    that omni had dropped and upstream changed.
+    that omni had dropped and upstream changed; ``near``: the two changes may bear on each
+    other (:class:`TreeMerge`).
     """
 
     text: str
     callee_kept: str = ""
     dropped: str = ""
+    near: bool = False
 
 
 def merge_statement(
@@ -55,7 +57,7 @@ def merge_statement(
         return MergedStatement(ours)  # nothing runs a docstring
     if trees is None:
         words = _merge_words(base, ours, theirs)
-        return MergedStatement(words) if words is not None else None
+        return MergedStatement(words, near=True) if words is not None else None
     merge = TreeMerge(omni_names)
     try:
         merged = merge.merge(*trees)
@@ -63,7 +65,8 @@ def merge_statement(
         return None
     in_base, in_ours, in_theirs = (tree.chained for tree in trees)
     merged.chained = in_ours if in_theirs == in_base else in_theirs
-    return MergedStatement(statement_text(merged), ", ".join(merge.kept_callees), ", ".join(merge.dropped))
+    kept, dropped = ", ".join(merge.kept_callees), ", ".join(merge.dropped)
+    return MergedStatement(statement_text(merged), kept, dropped, merge.near)
 
 
 def agreed_version(base: str, version: str, ours: str) -> str:

@@ -436,7 +436,7 @@ class ThreeWay:
         elif merged.dropped:
             reason = f"upstream changed what ours had dropped from this statement: {merged.dropped}"
             self._flag("combined", reason, [base], [ours], [theirs])
-        elif key not in (ours.key, theirs.key):
+        elif merged.near and key not in (ours.key, theirs.key):
             reason = "both sides changed this statement; the changes were combined"
             self._flag("combined", reason, [base], [ours], [theirs])
         indent = max(0, ours.indent + theirs.indent - base.indent)

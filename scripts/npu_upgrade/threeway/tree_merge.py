@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.sequences import Change, changes, patience
@@ -30,12 +30,14 @@ class Clash(Exception):
 class TreeMerge:
     """One merge; ``kept_callees`` and ``dropped`` tell where it followed omni against upstream.
 
-    ``omni_names`` stand for omni's own functions and classes.
+    ``omni_names`` stand for omni's own functions and classes; ``near`` is set where the two changes
+    may bear on each other: they are not in two arguments, operands of ``and`` and ``or`` or elements.
     """
 
     omni_names: frozenset[str] = frozenset()
     kept_callees: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    near: bool = False
 
     def merge(self, base: Node, ours: Node, theirs: Node) -> Node:
         """The merged tree; raises :class:`Clash`."""
@@ -47,19 +49,25 @@ class TreeMerge:
             base, ours, theirs = _hinted_alike(base, ours, theirs)
         changed = _around(base, ours, theirs)
         if changed is not None:
+            self.near = True
             return changed
         if not type(base) is type(ours) is type(theirs) or other_operator(base, ours, theirs):
             raise Clash
+        if isinstance(base, ast.Call) and _by_name_to_subclass(base, ours, theirs):
+            return ast.Call(ours.func, [], self._field(ast.Call, "keywords", *_keywords(base, ours, theirs)))
         if isinstance(base, ast.Call) and (_callee_replaced(base, ours, theirs) or self._is_own(ours.func)):
             self.kept_callees.append(ast.unparse(ours.func))
             return ours
         if isinstance(base, ast.Call) and self._respelled(base, ours, theirs):
+            self.near |= not same(base.func, ours.func)
             ours = ast.Call(theirs.func, ours.args, ours.keywords)
         if isinstance(base, ast.arguments):
             return self._parameters(base, ours, theirs)
         if isinstance(base, ast.Return) and _shifts_items(base, ours, theirs):
             raise Clash
         merged = type(base)()
+        apart = type(base) is ast.Call and same(base.func, ours.func) and same(base.func, theirs.func)
+        self.near |= not apart and _several_fields(base, ours, theirs)
         for name in base._fields:
             values = [getattr(node, name, None) for node in (base, ours, theirs)]
             setattr(merged, name, self._field(type(base), name, *values))
@@ -165,6 +173,7 @@ class TreeMerge:
         if same_place and [dump(n) for n in left] == [dump(n) for n in right]:
             return left
         if mine.a0 == mine.a1 == upstream.a0 == upstream.a1:
+            self.near = True
             return _both_added(left, right)
         old = base[mine.a0 : mine.a1]
         if same_place and len(old) == len(left) == len(right):
@@ -192,6 +201,15 @@ def _around(base: Node, ours: Node, theirs: Node) -> Node | None:
     return None
 
 
+def _several_fields(base: Node, ours: Node, theirs: Node) -> bool:
+    """Whether the sides changed different fields of a node."""
+    changed = [
+        {name for name in base._fields if not same(getattr(base, name, None), getattr(side, name, None))}
+        for side in (ours, theirs)
+    ]
+    return len(changed[0] | changed[1]) > 1
+
+
 def _hinted_alike(*sides: Node) -> Sequence[Node]:
     """Assignments without the type hint that not all of them have."""
     hinted = [side for side in sides if isinstance(side, ast.AnnAssign)]
@@ -205,6 +223,21 @@ def _callee_replaced(base: Node, ours: Node, theirs: Node) -> bool:
     """Whether omni calls something else here, so that upstream's new arguments may not fit."""
     names = [ast.unparse(node.func).rpartition(".")[2] for node in (base, ours, theirs)]
     return names[0] == names[2] != names[1]
+
+
+def _by_name_to_subclass(base: Node, ours: Node, theirs: Node) -> bool:
+    """Whether omni makes its own subclass of upstream's class here, each with arguments by name alone.
+
+    The subclass takes what its base takes; its name ends in that of its base, as the field has it.
+    """
+    names = [ast.unparse(node.func).rpartition(".")[2] for node in (base, ours, theirs)]
+    if not names[0] == names[2] != names[1] or not names[1].endswith(names[0]) or not names[0][:1].isupper():
+        return False
+    return not any(node.args for node in (base, ours, theirs))
+
+
+def _keywords(*calls: Node) -> Iterable[list]:
+    return (call.keywords for call in calls)
 
 
 def _optional(node: Node, in_ours: Mapping[str, Node]) -> Node:

@@ -41,6 +41,8 @@ def statement_text(node: Node) -> str:
 
 def dump(value: Node) -> str:
     """Equal for equal trees, whatever their positions."""
+    if isinstance(value, list):
+        return repr([dump(item) for item in value])
     return ast.dump(value) if isinstance(value, ast.AST) else repr(value)
 
 
