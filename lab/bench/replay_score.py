@@ -164,7 +164,7 @@ class _Sides:
         base = _words(_nearest(found[1] or "", self.base) or "")
         upstream, own = _Change.between(base, theirs, ours), _Change.between(base, ours, theirs)
         took, kept = upstream.is_in(human, merged), own.is_brought(human, merged)
-        if took and kept:
+        if took and (kept or _arguments_taken(key, *filter(None, found))):
             return Person.BOTH
         one = (kept and upstream.is_not_in(human, ours)) or (took and own.is_not_in(human, theirs))
         return Person.KEPT_ONE if one else Person.OTHER
@@ -197,6 +197,26 @@ class _Change:
         telling = [word for word in new if _NAME.fullmatch(word) and not _is_common(word)] or [*self.brought]
         without = all(words[word] <= other[word] for word in telling)
         return without and all(words[word] for word in self.gone)
+
+
+def _arguments_taken(key: str, ours: str, theirs: str, human: str) -> bool:
+    """Whether the person makes the same call, but for arguments that are in neither side: own work since."""
+    calls = [_call(parse_statement(text)) for text in (key, ours, theirs, human)]
+    if not all(calls) or any(call[:-1] != calls[0][:-1] for call in (calls[1], calls[3])):
+        return False
+    merged, mine, upstream, persons = (call[-1] for call in calls)
+    own = {name for name in persons if persons[name] not in (mine.get(name), upstream.get(name))}
+    return merged.keys() == persons.keys() and all(merged[n] == persons[n] for n in merged.keys() - own)
+
+
+def _call(node: ast.AST | None) -> tuple:
+    """Targets, callee and arguments by position of an assigned call, and those by name; empty for another one."""
+    call = getattr(node, "value", None)
+    if not isinstance(node, ast.Assign | ast.Expr | ast.Return) or not isinstance(call, ast.Call):
+        return ()
+    names = {one.arg or "**": ast.unparse(one.value) for one in call.keywords}
+    targets = [ast.unparse(target) for target in getattr(node, "targets", [])]
+    return targets, ast.unparse(call.func), [*map(ast.unparse, call.args)], names
 
 
 @functools.lru_cache(maxsize=16384)

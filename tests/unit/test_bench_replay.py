@@ -20,6 +20,8 @@ BOTH = "call(batch, size, own=own, mask=mask, grid=grid)"
     ("person", "garbage", "unjudged"),
     [
         pytest.param(BOTH.replace("own=own", "own=own, more=1"), 0, 0, id="both, and more of the own"),
+        pytest.param(BOTH.replace("own=own", "own=new(batch)"), 0, 0, id="both, the own rewritten since"),
+        pytest.param(BOTH.replace("mask=mask, grid", "mask=new(batch), oth"), 1, 0, id="another argument"),
         pytest.param(f"kept = {BOTH}", 0, 0, id="both, put elsewhere"),
         pytest.param(OURS, 0, 1, id="ours as it was"),
         pytest.param(OURS.replace("own=own", "own=own, more=1"), 0, 1, id="nothing of upstream's"),
