@@ -210,7 +210,7 @@ def _arguments_taken(key: str, ours: str, theirs: str, human: str) -> bool:
 
 
 def _call(node: ast.AST | None) -> tuple:
-    """Targets, callee and arguments by position of an assigned call, and those by name; empty for another one."""
+    """Targets, callee and arguments of an assigned call, those by name last; empty for another one."""
     call = getattr(node, "value", None)
     if not isinstance(node, ast.Assign | ast.Expr | ast.Return) or not isinstance(call, ast.Call):
         return ()
