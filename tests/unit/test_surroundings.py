@@ -152,6 +152,19 @@ def test_without_super_the_lines_that_changed_are_shown(world) -> None:
     assert "report()" not in world(omni("def run(self):\n    super().run()"), after, before)[0].detail
 
 
+def test_an_override_that_calls_upstreams_and_does_a_part_itself_is_asked_about_that_part(overridden) -> None:
+    last = "    return self.sampler(logits=logits, sampling_metadata=self.metadata)"
+    before = f"def draw(self, logits):\n    self.start()\n{last}"
+    after = before.replace(last, f"    self.sampler.prepare(logits)\n{last}")
+    mine = f"def draw(self, logits):\n    if self.plain:\n    {last}\n    return super().draw(logits)"
+    (item,) = overridden(mine, before, after)
+    assert item.state == "open"
+    assert "does this itself" in item.detail
+    assert "+    self.sampler.prepare(logits)" in item.detail
+    (item,) = overridden(mine, before, before.replace("    self.start", "    self.count()\n    self.start"))
+    assert item.state == "done"
+
+
 def test_calls_of_heirs_in_other_files_count(world) -> None:
     heir = (
         "from vllm_omni.platforms.npu.worker.base import OmniWorker\n\n\n"

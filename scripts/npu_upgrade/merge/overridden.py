@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +15,16 @@ from npu_upgrade.code.uses import free_names, reads
 from npu_upgrade.lineage.items import Change
 from npu_upgrade.merge.patched import diff_lines
 from npu_upgrade.program.program import File, Method
+from npu_upgrade.threeway.align import weight
 from npu_upgrade.threeway.method import merge_method
 from npu_upgrade.threeway.pieces import Conflict, resolved
 
 OVERRIDDEN = "overridden-changed"
 _FOLLOWED = 0.3
 """From this share of the replaced method's statements on, an override is written after it."""
+
+_TELLING = 4
+"""From this weight on, two methods have a statement in common because one was written after the other."""
 
 _OF_ITS_CLASS = re.compile(r"\bsuper\(|\b__class__\b|\b__(?!\w*__\b)\w+")
 """What means something else in another class."""
@@ -60,6 +65,21 @@ def taken_over(method: Method, was: Method, now: Method) -> TakenOver | None:
     before, after = sides[1], merged.text().strip("\n")
     text = "\n".join([*(f"+{one}" for one in imports), *diff_of(before, after)])
     return TakenOver(Change(before, after), tuple(imports), text)
+
+
+def repeated(method: Method, was: Method, now: Method) -> list[str]:
+    """The statements that an override repeats of what it calls, next to a change there from ``was`` to ``now``.
+
+    There the call does not bring the change: the override goes on by itself.
+    """
+    own = {one.key for one in split_statements(source_of(method))[1:]}
+    before, after = ([one.key for one in split_statements(source_of(side))] for side in (was, now))
+    found = []
+    for tag, i1, i2, _, _ in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag != "equal":
+            beside = [*before[max(i1 - 1, 1) : i2 + 1]]
+            found += [key for key in beside if key in own and weight(key) >= _TELLING and key not in found]
+    return found
 
 
 def _follows(ours: Sequence[Statement], base: Sequence[Statement]) -> bool:

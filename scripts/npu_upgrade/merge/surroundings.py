@@ -24,7 +24,7 @@ from npu_upgrade.code.walk import is_super, walk
 from npu_upgrade.lineage.items import Item, item_id
 from npu_upgrade.lineage.records import Lineage
 from npu_upgrade.merge.gone import GONE, look_for_gone
-from npu_upgrade.merge.overridden import OVERRIDDEN, diff_of, source_of, taken_over
+from npu_upgrade.merge.overridden import OVERRIDDEN, diff_of, repeated, source_of, taken_over
 from npu_upgrade.program.absent import missing_import
 from npu_upgrade.program.callees import resolver_of
 from npu_upgrade.program.places import advice
@@ -221,7 +221,12 @@ def _changed(method: Method, was: Method, now: Method) -> Item:
         signs = [line[0] for line in list(difflib.unified_diff(texts[0], texts[1], n=0))[2:]]
         lines = [f"body changed (+{signs.count('+')} -{signs.count('-')} lines)"]
     lines += [f"the override {reason}" for reason in wrong]
-    lines += [_CALLED] if calls else diff_of(source_of(was), source_of(now))
+    itself = repeated(method, was, now) if calls else []
+    lines += [_CALLED] if calls else []
+    lines += [
+        f"But it does this itself, where upstream changed what stands beside it: {one}" for one in itself
+    ]
+    lines += diff_of(source_of(was), source_of(now)) if itself or not calls else []
     what = "signature" if old != new else "body"
     title = f"{method.qualname}: the {what} of {now.qualname}, which it overrides, changed"
     key = item_id(OVERRIDDEN, method.qualname, plain_text(was.node), plain_text(now.node))
@@ -229,7 +234,7 @@ def _changed(method: Method, was: Method, now: Method) -> Item:
     if not calls and old == new and (taken := taken_over(method, was, now)):
         item.changes, item.imports = [taken.change], list(taken.imports)
         item.detail = f"{lines[0]}, and fits here: accept makes this edit\n{taken.text}"
-    if calls and old == new and not wrong:
+    if calls and old == new and not wrong and not itself:
         item.state, item.note = "done", "nothing to decide: as with a method that is inherited"
     return item
 
