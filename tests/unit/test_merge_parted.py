@@ -92,7 +92,7 @@ def test_a_new_return_without_what_ours_does_before_it_returns(own: bool):
         if own
         else DUMPS
     )
-    reason = "upstream returns here now, without what ours does before it returns elsewhere"
+    reason = "upstream returns below `if self.idle` now, without what ours does before it returns elsewhere"
     assert told(DUMPS, ours, theirs) == ([reason] if own else [])
 
 

@@ -68,7 +68,7 @@ def taken_over(method: Method, was: Method, now: Method) -> TakenOver | None:
 
 
 def repeated(method: Method, was: Method, now: Method) -> list[str]:
-    """The statements that an override repeats of what it calls, next to a change there from ``was`` to ``now``.
+    """The statements that an override repeats of what it calls, beside a change from ``was`` to ``now``.
 
     There the call does not bring the change: the override goes on by itself.
     """
