@@ -177,3 +177,21 @@ def test_a_mixin_behind_what_it_extends_is_found(
     text = MIXED.replace("{bases}", bases).replace("{body}", body)
     world = make_world(tmp_path, {"vllm_omni/platforms/npu/worker/npu_worker.py": text})
     assert [subject for _, _, subject in seen(world, "shadowing")] == behind
+
+
+SMALL = "vllm_ascend/small/runner.py"
+
+
+@pytest.mark.parametrize("passes_on", [False, True])
+def test_a_method_of_a_special_devices_runner_that_is_imported_under_the_usual_name(
+    tmp_path: Path, passes_on: bool
+) -> None:
+    gpu = "def step(self, batch):\n    return super().step(batch)\n" if passes_on else GPU_STEP
+    made = files("def other(self):\n    return 1\n", gpu)
+    usual = f"from {ASCEND[:-3].replace('/', '.')} import NPUModelRunner"
+    small = f"from {SMALL[:-3].replace('/', '.')} import SmallRunner as NPUModelRunner"
+    made[SMALL] = cls(usual, "SmallRunner", "NPUModelRunner", ASCEND_STEP)
+    made[BASE] = made[BASE].replace(usual, f"if IS_SMALL:\n    {small}\nelse:\n    {usual}")
+    found = findings(make_world(tmp_path, made), "shadowing")
+    want = [] if passes_on else [("shadowed", "OmniNPUModelRunner", "SmallRunner.step")]
+    assert [(f.kind, f.owner, f.subject) for f in found] == want

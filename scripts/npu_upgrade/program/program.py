@@ -264,6 +264,22 @@ class ClassSymbol:
         """What its bases' names stood for when it was made: ``class Runner(Runner)`` means the one above."""
         return [self.file.resolve(_plain_base(base), self.node.lineno) for base in self.node.bases]
 
+    @cached_property
+    def variants(self) -> list[ClassSymbol]:
+        """It where a name of its bases, or of theirs, is imported from elsewhere for a special device."""
+        found = []
+        for number, base in enumerate(self.node.bases):
+            usual = self.bases[number]
+            others = [*usual.variants] if isinstance(usual, ClassSymbol) else []
+            if isinstance(base, ast.Name):
+                items = map(self.file.program.imported, self.file.imports.get(base.id, ()))
+                others += [one for one in items if isinstance(one, ClassSymbol) and one is not usual]
+            for other in others:
+                variant = ClassSymbol(self.file, self.node)
+                variant.__dict__["_named"] = [*self._named[:number], other, *self._named[number + 1 :]]
+                found.append(variant)
+        return found
+
     def _leads_to(self, wanted: ClassSymbol) -> bool:
         """Whether ``wanted`` is among its ancestors, itself included."""
         seen: list[ClassSymbol] = [self]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npu_upgrade.audit.finding import Finding, side
 from npu_upgrade.audit.world import World
@@ -27,6 +27,11 @@ def check(world: World) -> Iterator[Finding]:
     for cls in world.concrete if world.of_omni else ():
         for shadow in shadows(cls, world):
             found.setdefault((shadow.over, shadow.under), []).append(shadow)
+    usual = set(found)
+    for cls in world.concrete if world.of_omni else ():
+        for shadow in (one for variant in cls.variants for one in shadows(variant, world)):
+            if (shadow.over, shadow.under) not in usual:
+                found.setdefault((shadow.over, shadow.under), []).append(replace(shadow, cls=cls))
     for several in found.values():
         yield _finding(several, world)
     for cls in world.last_classes if world.of_omni else ():
@@ -71,7 +76,7 @@ def _finding(found: list[Shadow], world: World) -> Finding:
     return Finding(
         kind="shadow-misfit" if shadow.misfit else "shadowed",
         owner=world.nearest_common([one.cls for one in found]).name,
-        subject=under.name,
+        subject=under.name if under.owner in shadow.cls.mro else under.qualname,
         what=_what(shadow),
         here=side(shadow.by, text=signature(shadow.by.node)),
         there=side(under, text=signature(under.node)),
@@ -103,6 +108,8 @@ _SHORT = 12
 @dataclass(frozen=True)
 class Shadow:
     """On objects of ``cls``, ``over`` (the GPU side's) runs where ``under`` (vllm-ascend's) should.
+
+    Where ``under`` is not of that class, objects on a special device are meant.
 
     ``by`` is the method of an NPU class that goes on to ``over``, or ``over`` itself.
 
