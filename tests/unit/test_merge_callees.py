@@ -40,5 +40,12 @@ TARGET = """class Crane:
 def test_it_names_what_else_upstreams_callee_calls(ours: str, theirs: str, said: str) -> None:
     flags = (Flag("callee", "why", "", ours, theirs), Flag("combined", "both", "", ours, theirs))
     outcome = MethodOutcome(SimpleNamespace(), "auto with flags", "1.0", MergedMethod((), flags, 0))
-    found = _with_callees(outcome, parse_module(TARGET).units, Upstream("crane.py", "Crane"))
-    assert [flag.reason for flag in found.merged.flags] == [f"why{said}", "both"]
+    units, upstream = parse_module(TARGET).units, Upstream("crane.py", "Crane")
+    less = parse_module(TARGET.replace("        self.brake()\n", "")).units
+    for before, as_before in (
+        ({}, ""),
+        (less, ""),
+        (units, said and ", as it did before: no gap of this upgrade's"),
+    ):
+        found = _with_callees(outcome, units, before, upstream)
+        assert [flag.reason for flag in found.merged.flags] == [f"why{said}{as_before}", "both"]
