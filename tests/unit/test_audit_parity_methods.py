@@ -311,9 +311,18 @@ def test_an_attribute_of_the_model_is_missed_with_what_stands_under_it(tmp_path)
     assert told(world, "parity-hooks") == []
 
 
-def test_an_attribute_read_through_a_name_for_the_model_counts(tmp_path):
+@pytest.mark.parametrize(
+    "named",
+    [
+        "net = self.model",
+        'net = getattr(self.model_runner, "model", None)',
+        "net = self.model_runner.get_model()",
+        "(net := self.model)",
+    ],
+)
+def test_an_attribute_read_through_a_name_for_the_model_counts(tmp_path, named):
     gpu = 'def step(self):\n    return getattr(self.model, "wants_ids", False)\n'
-    npu = 'def step(self):\n    net = self.model\n    return hasattr(net, "wants_ids")\n'
+    npu = f'def step(self):\n    {named}\n    return hasattr(net, "wants_ids")\n'
     assert told(runners(tmp_path, gpu=gpu, npu=npu), "parity-model-attributes") == []
 
 

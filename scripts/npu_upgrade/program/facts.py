@@ -18,6 +18,7 @@ from npu_upgrade.ground.held import held
 from npu_upgrade.program.program import ClassSymbol, File, FunctionSymbol, Method
 from npu_upgrade.sources.tree import PACKAGES
 
+_HAVE_MODEL = ("self", "self.model_runner")
 METHOD, MODEL, FUNCTION, CLASS, MEMBER = "method", "model", "function", "class", "member"
 _GETTERS = {"getattr", "hasattr"}
 _OWN = "vllm-omni"
@@ -174,8 +175,9 @@ class _Reader:
         names = {arg.arg for n in self.nodes if isinstance(n, ast.arguments) for arg in n.args + n.kwonlyargs}
         self.models = names & {"model"}
         for node in self.nodes:
-            if isinstance(node, ast.Assign) and self._is_model(node.value):
-                self.models |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            if isinstance(node, ast.Assign | ast.NamedExpr) and self._is_model(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                self.models |= {target.id for target in targets if isinstance(target, ast.Name)}
         return self.models
 
     def _is_model(self, node: ast.expr) -> bool:
@@ -183,9 +185,13 @@ class _Reader:
         if isinstance(node, ast.Name):
             return node.id in self.models
         if isinstance(node, ast.Attribute):
-            return dotted(node) in ("self.model", "self.model_runner.model")
-        named = isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1
-        return named and dotted(node.args[0]) == "self" and string(node.args[1]) == "model"
+            return node.attr == "model" and dotted(node.value) in _HAVE_MODEL
+        if not isinstance(node, ast.Call):
+            return isinstance(node, ast.NamedExpr) and self._is_model(node.value)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get_model":
+            return dotted(node.func.value) in _HAVE_MODEL
+        named = dotted(node.func) == "getattr" and len(node.args) > 1
+        return named and dotted(node.args[0]) in _HAVE_MODEL and string(node.args[1]) == "model"
 
 
 def functions_in(node: Function) -> Iterator[Function]:
