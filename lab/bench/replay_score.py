@@ -201,22 +201,22 @@ class _Change:
 
 def _arguments_taken(key: str, ours: str, theirs: str, human: str) -> bool:
     """Whether the person makes the same call, but for arguments that are in neither side: own work since."""
-    calls = [_call(parse_statement(text)) for text in (key, ours, theirs, human)]
-    if not all(calls) or any(call[:-1] != calls[0][:-1] for call in (calls[1], calls[3])):
+    calls = [_call(text) for text in (key, ours, theirs, human)]
+    (head, merged), (my_head, mine), (upstreams_head, upstream), (persons_head, persons) = calls
+    if not (head and upstreams_head and head == my_head == persons_head):
         return False
-    merged, mine, upstream, persons = (call[-1] for call in calls)
     own = {name for name in persons if persons[name] not in (mine.get(name), upstream.get(name))}
     return merged.keys() == persons.keys() and all(merged[n] == persons[n] for n in merged.keys() - own)
 
 
-def _call(node: ast.AST | None) -> tuple:
-    """Targets, callee and arguments of an assigned call, those by name last; empty for another one."""
+def _call(key: str) -> tuple[list[str], dict[str, str]]:
+    """Targets, callee and arguments by position of a call, and its arguments by name; empty for no call."""
+    node = parse_statement(key)
     call = getattr(node, "value", None)
     if not isinstance(node, ast.Assign | ast.Expr | ast.Return) or not isinstance(call, ast.Call):
-        return ()
-    names = {one.arg or "**": ast.unparse(one.value) for one in call.keywords}
-    targets = [ast.unparse(target) for target in getattr(node, "targets", [])]
-    return targets, ast.unparse(call.func), [*map(ast.unparse, call.args)], names
+        return [], {}
+    head = [*getattr(node, "targets", []), call.func, *call.args]
+    return [*map(ast.unparse, head)], {one.arg or "**": ast.unparse(one.value) for one in call.keywords}
 
 
 @functools.lru_cache(maxsize=16384)

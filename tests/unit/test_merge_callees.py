@@ -9,6 +9,7 @@ import pytest
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.lineage.downstream import Upstream
 from npu_upgrade.merge.runners import MethodOutcome, _with_callees
+from npu_upgrade.sources.tree import SourceTree, overlay
 from npu_upgrade.threeway.pieces import Flag, MergedMethod
 
 TARGET = """class Crane:
@@ -41,11 +42,12 @@ def test_it_names_what_else_upstreams_callee_calls(ours: str, theirs: str, said:
     flags = (Flag("callee", "why", "", ours, theirs), Flag("combined", "both", "", ours, theirs))
     outcome = MethodOutcome(SimpleNamespace(), "auto with flags", "1.0", MergedMethod((), flags, 0))
     units, upstream = parse_module(TARGET).units, Upstream("crane.py", "Crane")
-    less = parse_module(TARGET.replace("        self.brake()\n", "")).units
+    texts = TARGET.replace("        self.brake()\n", ""), TARGET
+    less, same = (overlay(SourceTree("crane", "crane"), {"crane.py": text}) for text in texts)
     for before, as_before in (
-        ({}, ""),
+        (None, ""),
         (less, ""),
-        (units, said and ", as it did before: no gap of this upgrade's"),
+        (same, said and ", as it did before: no gap of this upgrade's"),
     ):
         found = _with_callees(outcome, units, before, upstream)
         assert [flag.reason for flag in found.merged.flags] == [f"why{said}{as_before}", "both"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.code.definitions import absolute
 from npu_upgrade.code.names import imports_in
+from npu_upgrade.code.sequences import changes, patience
 from npu_upgrade.code.statements import Statement, split_statements
 from npu_upgrade.code.uses import free_names, reads
 from npu_upgrade.lineage.items import Change
@@ -75,11 +75,9 @@ def repeated(method: Method, was: Method, now: Method) -> list[str]:
     own = {one.key for one in split_statements(source_of(method))[1:]}
     before, after = ([one.key for one in split_statements(source_of(side))] for side in (was, now))
     found = []
-    for tag, i1, i2, _, _ in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag != "equal":
-            beside = [*before[max(i1 - 1, 1) : i2 + 1]]
-            found += [key for key in beside if key in own and weight(key) >= _TELLING and key not in found]
-    return found
+    for change in changes(patience(before, after), len(before), len(after)):
+        found += before[max(change.a0 - 1, 1) : change.a1 + 1]
+    return [key for key in dict.fromkeys(found) if key in own and weight(key) >= _TELLING]
 
 
 def _follows(ours: Sequence[Statement], base: Sequence[Statement]) -> bool:

@@ -6,7 +6,7 @@ import builtins
 import functools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from npu_upgrade.code.module import Module, Unit, replace_units
@@ -105,7 +105,6 @@ def merge_runners(
     Without the tree of the joint ``base`` it is not known which names are gone.
     """
     theirs = read_target(target, upstream)
-    before = read_runner(base, upstream.path).units if base and base.exists(upstream.path) else {}
     runners = bases.lineage.runners
     ours = {runner.path: omni.read(runner.path) for runner in runners}
     gpu = {r.gpu_path: omni.read(r.gpu_path) for r in runners if r.gpu_path}
@@ -124,7 +123,7 @@ def merge_runners(
                 continue
             now = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
             outcome = merge_unit(entry, unit, now.source if now else None, bases, context, answers)
-            outcome = _with_callees(outcome, theirs.units, before, upstream)
+            outcome = _with_callees(outcome, theirs.units, base, upstream)
             result.methods.append(outcome)
             if outcome.merged and (mark or outcome.outcome != "unchanged"):
                 texts[name] = merged_text(outcome, labels, mark)
@@ -138,12 +137,13 @@ _CALLED = re.compile(r"\bself\.(\w+)\(")
 
 
 def _with_callees(
-    outcome: MethodOutcome, units: Mapping[str, Unit], before: Mapping[str, Unit], upstream: Upstream
+    outcome: MethodOutcome, units: Mapping[str, Unit], base: SourceTree | None, upstream: Upstream
 ) -> MethodOutcome:
     """Where ours calls something else than upstream does: what else upstream's callee does, by its calls."""
     merged = outcome.merged
     if merged is None or all(flag.kind != "callee" for flag in merged.flags):
         return outcome
+    before = read_runner(base, upstream.path).units if base and base.exists(upstream.path) else {}
     flags = (
         replace(flag, reason=flag.reason + _besides(flag, units, before, upstream))
         if flag.kind == "callee"
@@ -158,19 +158,17 @@ def _besides(flag: Flag, units: Mapping[str, Unit], before: Mapping[str, Unit], 
         qualname = f"{upstream.class_name}.{name}"
         unit, old = units.get(qualname), before.get(qualname)
         calls = dict.fromkeys(_CALLED.findall(unit.source)) if unit else {}
-        others = [f"self.{one}()" for one in calls if one != name and one not in flag.ours]
+        others = [one for one in calls if one != name and one not in flag.ours]
         if unit and others:
             waits = any("graph_params" in other for other in others)
+            as_before = old is not None and {*others} <= {*_CALLED.findall(old.source)}
+            listed = ", ".join(f"self.{other}()" for other in others)
             return (
-                f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {', '.join(others)} besides"
+                f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {listed} besides"
                 + (": a graph that is replayed waits for its parameters, without an end" if waits else "")
-                + (", as it did before: no gap of this upgrade's" if _all_in(others, old) else "")
+                + (", as it did before: no gap of this upgrade's" if as_before else "")
             )
     return ""
-
-
-def _all_in(calls: Iterable[str], unit: Unit | None) -> bool:
-    return unit is not None and all(call[:-1] in unit.source for call in calls)
 
 
 def merge_unit(

@@ -266,7 +266,7 @@ class ClassSymbol:
 
     @cached_property
     def variants(self) -> list[ClassSymbol]:
-        """It where a name of its bases, or of theirs, is imported from elsewhere for a special device."""
+        """It as made where another branch imports a name of its bases, or of theirs: a special device."""
         found = []
         for number, base in enumerate(self.node.bases):
             usual = self.bases[number]
@@ -276,7 +276,7 @@ class ClassSymbol:
                 others += [one for one in items if isinstance(one, ClassSymbol) and one is not usual]
             for other in others:
                 variant = ClassSymbol(self.file, self.node)
-                variant.__dict__["_named"] = [*self._named[:number], other, *self._named[number + 1 :]]
+                variant._named = [*self._named[:number], other, *self._named[number + 1 :]]
                 found.append(variant)
         return found
 

@@ -167,13 +167,15 @@ def _returns(
             start = max((n for n in range(header + 1, number) if above[n] == header), default=number)
             own += [one for one in ours[start:number] if one.key not in known]
     had = Counter(one.key for one in ours)
+    if not own:
+        return
     new, places, around = [], [], parents(merged)
-    for number, statement in enumerate(merged if own else ()):
+    for number, statement in enumerate(merged):
         had[statement.key] -= 1
         if statement.key.startswith(_RETURN) and had[statement.key] < 0:
             new.append(statement.code)
             header = around[number]
-            places += [merged[header].key.rstrip(":")] if header is not None and header else []
+            places += [merged[header].key.rstrip(":")] if header else []  # the first is the method's own
     if new:
         where = f" below `{'`, `'.join(dict.fromkeys(places))}`" if places else " here"
         reason = f"upstream returns{where} now, without what ours does before it returns elsewhere"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_upgrade.code.sequences import Change, changes, patience
@@ -54,7 +54,8 @@ class TreeMerge:
         if not type(base) is type(ours) is type(theirs) or other_operator(base, ours, theirs):
             raise Clash
         if isinstance(base, ast.Call) and _by_name_to_subclass(base, ours, theirs):
-            return ast.Call(ours.func, [], self._field(ast.Call, "keywords", *_keywords(base, ours, theirs)))
+            keywords = (call.keywords for call in (base, ours, theirs))
+            return ast.Call(ours.func, [], self._field(ast.Call, "keywords", *keywords))
         if isinstance(base, ast.Call) and (_callee_replaced(base, ours, theirs) or self._is_own(ours.func)):
             self.kept_callees.append(ast.unparse(ours.func))
             return ours
@@ -170,7 +171,7 @@ class TreeMerge:
     def _overlap(self, base: list, ours: list, theirs: list, mine: Change, upstream: Change) -> list:
         left, right = ours[mine.b0 : mine.b1], theirs[upstream.b0 : upstream.b1]
         same_place = mine[:2] == upstream[:2]
-        if same_place and [dump(n) for n in left] == [dump(n) for n in right]:
+        if same_place and same(left, right):
             return left
         if mine.a0 == mine.a1 == upstream.a0 == upstream.a1:
             self.near = True
@@ -234,10 +235,6 @@ def _by_name_to_subclass(base: Node, ours: Node, theirs: Node) -> bool:
     if not names[0] == names[2] != names[1] or not names[1].endswith(names[0]) or not names[0][:1].isupper():
         return False
     return not any(node.args for node in (base, ours, theirs))
-
-
-def _keywords(*calls: Node) -> Iterable[list]:
-    return (call.keywords for call in calls)
 
 
 def _optional(node: Node, in_ours: Mapping[str, Node]) -> Node:

@@ -25,13 +25,8 @@ _SHOWN = 4
 def check(world: World) -> Iterator[Finding]:
     found: dict[tuple[Method, Method], list[Shadow]] = {}
     for cls in world.concrete if world.of_omni else ():
-        for shadow in shadows(cls, world):
-            found.setdefault((shadow.over, shadow.under), []).append(shadow)
-    usual = set(found)
-    for cls in world.concrete if world.of_omni else ():
-        for shadow in (one for variant in cls.variants for one in shadows(variant, world)):
-            if (shadow.over, shadow.under) not in usual:
-                found.setdefault((shadow.over, shadow.under), []).append(replace(shadow, cls=cls))
+        for shadow in (one for made in (cls, *cls.variants) for one in shadows(made, world)):
+            found.setdefault((shadow.over, shadow.under), []).append(replace(shadow, cls=cls))
     for several in found.values():
         yield _finding(several, world)
     for cls in world.last_classes if world.of_omni else ():
