@@ -417,6 +417,21 @@ def test_a_race_that_is_known_and_still_there_is_no_failure_and_runs_once(machin
     assert "it may come and go: frames are sent twice" in str(result["runs"])
 
 
+@pytest.mark.parametrize(("each_time", "runs"), [(True, 1), (False, 2)])
+def test_what_ends_beside_the_runners_each_time_is_not_repeated(
+    machine, upgrade, run, monkeypatch, each_time, runs
+):
+    says = "by a known defect of model.py, beside the NPU side"
+    monkeypatch.setattr(emulate, "beside_runners", lambda *_: says)
+    monkeypatch.setattr(emulate, "ended_beside", lambda *_: each_time)
+    machine.fails = {"eager talker": "buffers of nn.Module"}
+    for asked in ("--scenarios", "all"), ("--rest",):
+        _, result = run(*asked)
+        assert result["verdict"] == "INCONCLUSIVE"
+        assert says in str(result["runs"])
+    assert machine.played.count("eager talker") == runs
+
+
 def test_what_passed_and_failed_with_the_same_files_runs_again_where_it_is_named(machine, upgrade, run):
     run("--scenarios", "all")
     machine.fails_once = frozenset({"eager talker"})

@@ -1,7 +1,13 @@
 """What a failure of an emulated run came of in releases."""
 
 from npu_upgrade.gates.emulation.compare import Compared, not_shown
-from npu_upgrade.gates.emulation.known_defects import beside_runners, ends_beside, known_defects, met_before
+from npu_upgrade.gates.emulation.known_defects import (
+    beside_runners,
+    ended_beside,
+    ends_beside,
+    known_defects,
+    met_before,
+)
 from npu_upgrade.gates.emulation.outcome import Outcome
 
 CACHED = "cached: request 0: payload 'hidden' has shape (29, 128), the reference (157, 128)"
@@ -48,6 +54,7 @@ def test_a_race_is_behind_a_failure_only_where_its_code_is():
     why = "streamed: request 0: payload 'answer' has shape (38400,), the reference (21120,)"
     has, without = "finished = bool(is_finished or request.is_finished())", "finished = bool(is_finished)"
     assert "sends frames twice" in beside_runners("pipelines", "qwen3-tts", why, lambda path: has)
+    assert not ended_beside("pipelines", "qwen3-tts", why, lambda path: has), "the next run may pass"
     assert beside_runners("pipelines", "qwen3-tts", why, lambda path: without) == ""
     assert beside_runners("pipelines", "qwen3-tts", "TypeError: step() takes 2", lambda path: has) == ""
     assert beside_runners("pipelines", "qwen3-omni", why, lambda path: has) == ""
@@ -57,9 +64,10 @@ def test_a_run_that_may_end_beside_the_runners_is_told_before_it_runs():
     has = "tensors = {}\ntensors.update({name: value})"
     told = ends_beside("pipelines", "qwen3-omni", lambda path: has)
     assert told.startswith("it may end by a known defect of vllm_omni/model_executor/models/qwen3_omni/")
-    assert beside_runners(
-        "pipelines", "qwen3-omni", "E: Assigning / modifying buffers of nn.Module", lambda _: has
-    )
+    why = "E: Assigning / modifying buffers of nn.Module"
+    assert beside_runners("pipelines", "qwen3-omni", why, lambda _: has)
+    assert ended_beside("pipelines", "qwen3-omni", why, lambda _: has)
+    assert not ended_beside("pipelines", "qwen3-omni", why, lambda _: "tensors = {**tensors}")
     assert ends_beside("pipelines", "qwen3-omni", lambda path: "tensors = {**tensors}") == ""
     race = "finished = bool(is_finished or request.is_finished())"
     assert ends_beside("pipelines", "qwen3-tts", lambda path: race) == "", "it may as well pass"

@@ -43,7 +43,7 @@ from npu_upgrade.gates.emulation.compare import LAG, Compared, as_text, by_costs
 from npu_upgrade.gates.emulation.dry_run import Before, Played, Wanted, held, passed
 from npu_upgrade.gates.emulation.dry_run import run as run_triple
 from npu_upgrade.gates.emulation.kept import exercised
-from npu_upgrade.gates.emulation.known_defects import beside_runners, ends_beside
+from npu_upgrade.gates.emulation.known_defects import beside_runners, ended_beside, ends_beside
 from npu_upgrade.gates.emulation.outcome import ABSENT, FAIL, INCONCLUSIVE, PASS, Outcome
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.behind import give_way, go_behind, is_behind
@@ -481,7 +481,8 @@ class _Playing:
         def reuse(one: Outcome) -> bool:
             # who names a run whose answers come and go wants another one
             known = passed(one) and (asked.whole or not one.failed_once)
-            return known or self._lags(one) or bool(after and self._is_late_in_both(one))
+            known = known or self._lags(one) or self._ends_beside(one)
+            return known or bool(after and self._is_late_in_both(one))
 
         told_at_once = [
             one
@@ -541,6 +542,23 @@ class _Playing:
         self._olds[key] = old
         return True
 
+    def _ends_beside(self, outcome: Outcome) -> bool:
+        """Whether it failed by a defect beside the NPU side, which the same files show each time."""
+        read = partial(text_of, self._asked.triple)
+        known = ended_beside(outcome.tier, outcome.scenario, outcome.why, read)
+        return known and self._is_beside(outcome)
+
+    def _is_beside(self, outcome: Outcome) -> bool:
+        """Whether it failed by a known defect beside the NPU side, which is then noted with it."""
+        read = partial(text_of, self._asked.triple)
+        failed = outcome.state == FAIL
+        beside = failed and beside_runners(outcome.tier, outcome.scenario, outcome.why, read)
+        if beside:
+            why = f"{cut(outcome.why, _CAUSE)}; {beside}"
+            key = (outcome.tier, outcome.scenario)
+            self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
+        return bool(beside)
+
     def _is_late_in_both(self, outcome: Outcome) -> bool:
         """Whether neither pair ended in time before: behind what is waited for, it is not tried once more."""
         known = self._by_name.get((outcome.tier, outcome.scenario))
@@ -572,10 +590,7 @@ class _Playing:
         """The same, with what the old pair does and what another run says in ``_olds`` and ``_unsteady``."""
         key = (outcome.tier, outcome.scenario)
         before = self._before
-        read = partial(text_of, self._asked.triple)
-        if beside := beside_runners(outcome.tier, outcome.scenario, outcome.why, read):
-            why = f"{cut(outcome.why, _CAUSE)}; {beside}"
-            self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
+        if self._is_beside(outcome):
             return False
         ran = self._by_name.get(key)
         old = self._olds[key] = before.outcome(outcome.tier, ran) if before else None

@@ -9,10 +9,12 @@ A decision that breaks one of them becomes a conflict.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
-from npu_upgrade.code.statements import Statement, render
+from npu_upgrade.code.flow import LEAVES
+from npu_upgrade.code.statements import CONTINUES, Statement, render
 from npu_upgrade.code.uses import defines, free_names, reads
 from npu_upgrade.threeway.blocks import enclosing_block, whole_block
 from npu_upgrade.threeway.carried import carry_arguments
@@ -20,6 +22,7 @@ from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
 from npu_upgrade.threeway.nearest_base import add_ported
 from npu_upgrade.threeway.parted import parted
 from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, contest, resolved, syntax_error
+from npu_upgrade.threeway.renaming import follow_renames
 from npu_upgrade.threeway.shifts import headers, parents
 from npu_upgrade.threeway.statements import Context, Place, Restrictions, ThreeWay
 from npu_upgrade.threeway.trees import parse_statement
@@ -27,6 +30,9 @@ from npu_upgrade.threeway.trees import parse_statement
 _MAX_ROUNDS = 40
 _LEAVES_OUT = ("held", "replaced")
 _LEFT_OUT = "upstream's new text reads a name whose definition ours had dropped, and is left out"
+_NOWHERE = (
+    "upstream's new text would stand behind what always leaves, for its block is elsewhere, and is left out"
+)
 
 
 def merge_method(
@@ -36,7 +42,8 @@ def merge_method(
     context: Context | None = None,
 ) -> MergedMethod:
     """Merge one method (or class body), each version given as its statements."""
-    sides = (add_ported(base, ours, theirs), list(ours), list(theirs))
+    base, ours = follow_renames(base, ours, theirs)
+    sides = (add_ported(base, ours, theirs), ours, list(theirs))
     run = _Runner(sides, context or Context())
     merged = run(Restrictions())
     for _ in range(_MAX_ROUNDS):
@@ -62,6 +69,7 @@ class _Runner:
         self.sides = sides
         self.context = context
         self.known_unbound = free_names(sides[1]) | free_names(sides[2])
+        self.never_run: frozenset[int] = frozenset()
 
     def __call__(self, restrictions: Restrictions) -> ThreeWay:
         base, ours, _ = self.sides
@@ -80,7 +88,8 @@ class _Runner:
             return merged.restrictions
         if broken is not None:
             return self._refuse_overlaps(merged) or self._contest_block(merged, broken)
-        return self._restore_definitions(merged) or self._keep_calls(merged) or self._contest_renamed(merged)
+        limits = self._restore_definitions(merged) or self._keep_calls(merged)
+        return limits or self._contest_renamed(merged) or self._leave_out_unreachable(merged)
 
     def _refuse_overlaps(self, merged: ThreeWay) -> Restrictions | None:
         """Refuse as few combined overlaps as it takes; None when that is not enough."""
@@ -199,12 +208,30 @@ class _Runner:
                 found |= block if not changed & block else set()
         return found
 
+    def _leave_out_unreachable(self, merged: ThreeWay) -> Restrictions | None:
+        """Leave out what is new of upstream's and came to stand behind a statement that always leaves."""
+        own = {statement.key for side in self.sides[:2] for statement in side}
+        keys: set[str] = set()
+        for number, (before, piece) in enumerate(itertools.pairwise(merged.pieces), 1):
+            if not isinstance(before, Statement) or not isinstance(piece, Statement) or piece.key in own:
+                continue
+            if before.indent == piece.indent and LEAVES.match(before.key) and not CONTINUES.match(piece.key):
+                rest = itertools.takewhile(
+                    lambda one, depth=piece.indent: _is_new(one, own, depth), merged.pieces[number:]
+                )
+                keys |= {one.key for one in rest if isinstance(one, Statement)}
+        fresh = {n for n in self._taken(merged.restrictions) if self.sides[2][n].key in keys}
+        self.never_run |= fresh
+        limits = merged.restrictions
+        return replace(limits, left_out=limits.left_out | fresh) if fresh else None
+
     def left_out(self, merged: ThreeWay) -> Iterator[Flag]:
         """A flag for each run of upstream's new statements that take no part."""
         theirs, numbers = self.sides[2], merged.restrictions.left_out
         for first in sorted(number for number in numbers if number - 1 not in numbers):
             last = next(number for number in range(first, len(theirs) + 1) if number not in numbers)
-            yield Flag("held", _LEFT_OUT, "", "", render(theirs[first:last]))
+            reason = _NOWHERE if first in self.never_run else _LEFT_OUT
+            yield Flag("held", reason, "", "", render(theirs[first:last]))
 
     def _keep_calls(self, merged: ThreeWay) -> Restrictions | None:
         """Keep omni's version where upstream's call no longer fits omni's own function."""
@@ -247,6 +274,11 @@ class _Runner:
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
+
+
+def _is_new(piece: Piece, own: Set[str], depth: int) -> bool:
+    """Whether a piece belongs to a run of new statements of this depth."""
+    return isinstance(piece, Statement) and piece.indent >= depth and piece.key not in own
 
 
 def _with_halves(flags: Sequence[Flag], halves: Iterable[Flag]) -> tuple[Flag, ...]:

@@ -80,6 +80,15 @@ def beside_runners(tier: str, scenario: str, why: str, text_of: Callable[[str], 
     return ""
 
 
+def ended_beside(tier: str, scenario: str, why: str, text_of: Callable[[str], str]) -> bool:
+    """Whether such a failure comes of a defect beside the NPU side that is no race: it comes each time."""
+    return any(
+        one.beside and not one.beside.race and one.beside.stands(text_of)
+        for one in known_defects()
+        if one.is_shown_by(tier, scenario, why)
+    )
+
+
 def ends_beside(tier: str, scenario: str, text_of: Callable[[str], str]) -> str:
     """The known defect beside the NPU side in which a run of these files may end; else empty."""
     for one in known_defects():
