@@ -15,6 +15,8 @@ from npu_upgrade.code.uses import defines, reads, rebinds, uses
 from npu_upgrade.threeway.align import align_similar
 from npu_upgrade.threeway.trees import parse_statement, same
 
+_FORMATTED = re.compile("(?i)r?f")  # how an f-string begins
+
 
 def are_alike(ours: Sequence[Statement], theirs: Sequence[Statement], later: Sequence[Statement]) -> bool:
     """Whether ``theirs`` is ``ours`` with other names, none of which what is ``later`` in theirs reads."""
@@ -91,11 +93,11 @@ def _names(key: str) -> set[str]:
 
 def _substituted(before: str, after: str) -> dict[str, str]:
     """The other names in a statement that is the same but for them, by the names they stand for."""
-    trees = [parse_statement(key) for key in (before, after)]
-    if None in trees:
+    trees = [tree for key in (before, after) if (tree := parse_statement(key))]
+    if len(trees) < 2:
         return {}
     found: dict[str, str] = {}
-    for one, other in zip(*(ast.walk(tree) for tree in trees), strict=False):
+    for one, other in zip(*map(ast.walk, trees), strict=False):
         if isinstance(one, ast.Name) and isinstance(other, ast.Name):
             if found.setdefault(one.id, other.id) != other.id:
                 return {}
@@ -126,10 +128,7 @@ def _written(code: str, old: str, new: str) -> str:
         keyword = depth and after and after.string == "="
         if token.string == old and not keyword and not (before and before.string == "."):
             places.append((token.start, token.end, new))
-        elif (
-            token.type == tokenize.STRING
-            and "f" in token.string[: re.search("['\"]", token.string).start()].lower()
-        ):
+        elif token.type == tokenize.STRING and _FORMATTED.match(token.string):
             inside = re.sub(rf"(?<![\w.'\"]){re.escape(old)}\b", new, token.string)
             places += [(token.start, token.end, inside)] if "\n" not in token.string else []
     for (row, start), (_, end), text in reversed(places):
