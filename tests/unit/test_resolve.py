@@ -1248,11 +1248,36 @@ def test_a_side_of_a_conflict_is_taken_with_small_changes(
     assert (text_of(world) == before) is (code != 0)
 
 
+def test_all_changes_that_stand_nowhere_are_told_at_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "        self.record(stats.missing(logits.cpu()))\n        self.load(1, 2, 3)\n"
+    give(text, monkeypatch=monkeypatch)
+    for kind in ("look", "port", "emulate"):
+        upgrade("next", "--skip", kind, "--note", "not here")
+    found = [one["key"] for one in audit(world)[1]["findings"] if one["state"] == "NEW"]
+    before, answers = text_of(world), tmp_path / "answers.yaml"
+    given = [{"id": one, "answer": "with", "replace": {f"nowhere_{n}()": ""}} for n, one in enumerate(found)]
+    answers.write_text(json.dumps(given))
+    code, told, _ = upgrade("resolve", "--from", str(answers))
+    assert (code, text_of(world)) == (2, before)
+    assert "nowhere_0()" in told["error"]
+    assert "nowhere_1()" in told["error"]
+
+
 def test_lines_are_replaced_as_deep_as_they_stand() -> None:
     side = "    if a:\n        b()\n    c()\n    d()\n"
-    assert resolve._indented_as_in(side, "  b()\nc()", "e()") == ("  b()\nc()", "e()"), (
-        "other depths to each other"
+    assert resolve._indented_as_in(side, "  b()\nc()", "  e()\n\n\nf()") == (
+        "        b()\n    c()",
+        "        e()\n\n\n    f()",
     )
+    assert resolve._indented_as_in(side, "if a:\n\n  b()\n", "if e:\n  if f:\n    b()\n") == (
+        "    if a:\n        b()",
+        "    if e:\n        if f:\n          b()",
+    )
+    flat = "b()\nc()"
+    assert resolve._indented_as_in(side, flat, "e()") == (flat, "e()"), "nobody knows how deep e stands"
+    assert resolve._indented_as_in("a()\n\n\na()\n", "a()\na()", "b()")[0] == "a()\n\n\na()"
     assert resolve._indented_as_in(side, "c()\nd()\n", "for e in f:\n    d()\n") == (
         "    c()\n    d()",
         "    for e in f:\n        d()",

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from textwrap import dedent, indent
+from textwrap import dedent
 from typing import Any, Literal
 
 import msgspec
@@ -35,7 +35,7 @@ from npu_upgrade.commands.asking import ending, in_order
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.ground.command import Command, upgrade
-from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.ground.errors import BadInput, ChangedError
 from npu_upgrade.ground.locks import locked
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job import answer
@@ -254,8 +254,14 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
                 break
             assert isinstance(done.entry, Answer)
             taken.append((ask, done.entry))
-    except BadInput:
+    except BadInput as error:
         _take_back(job, taken)
+        here = [id_ for id_, _ in entries].index(id_) + 1
+        others = [] if isinstance(error, ChangedError) else entries[here:]
+        if wrong := _wrong_too(job, asks(job, plan, job.records()), others):
+            raise BadInput(
+                "\n".join([error.what, *wrong]), expected=error.expected, try_=error.try_
+            ) from error
         raise
     data: dict[str, Any] = {"job": job.id, "ids": [id_ for id_, _ in entries]}
     data |= {"closed_by_edits": list(closed)} if closed else {}
@@ -285,6 +291,19 @@ def _all_of(job: Job, entries: list[tuple[str, Given]]) -> Result:
         else ""
     )
     return _recheck(job, data, said, states, notes, reasons=[*named.items(), *_reasons(taken)])
+
+
+def _wrong_too(job: Job, found: list[Ask], entries: Sequence[tuple[str, Given]]) -> list[str]:
+    """What is wrong with the changes of other answers, so that all of them are corrected at once."""
+    open_ones = {ask.id: ask for ask in found}
+    wrong: list[str] = []
+    for id_, given in entries:
+        try:
+            if given.changes and id_ in open_ones:
+                _text(job, given, open_ones[id_])
+        except BadInput as error:
+            wrong.append(error.what)
+    return wrong
 
 
 def _after_edits(
@@ -393,20 +412,24 @@ def _check_fit(given: Given, ask: Ask) -> None:
 def _answer(job: Job, plan: Plan, given: Given, ask: Ask) -> Answered:
     _check_fit(given, ask)
     if ask.conflict:
-        sides = dict(zip(("base", "ours", "theirs"), ask.conflict.texts, strict=True))
-        text = _changed(sides[given.side], given.side, given, ask) if given.side else given.text
+        text = _text(job, given, ask)
         return answer.to_conflict(job, plan, ask, given.answer, text, given.imports, given.note)
     if given.answer == "with":
         place = _in_runner(ask, plan, given.runner) if given.runner else ask
-        text = (
-            _changed(_method(job, ask, given.changes), ask.unit or ask.path, given, ask)
-            if given.changes
-            else given.text
-        )
-        return answer.to_methods(job, plan, place, text, given.imports, given.note)
+        return answer.to_methods(job, plan, place, _text(job, given, ask), given.imports, given.note)
     if ask.edit and given.word == "accept":
         return answer.to_edit(job, plan, ask, given.note)
     return answer.by_word(job, ask, given.word, given.note, given.until)
+
+
+def _text(job: Job, given: Given, ask: Ask) -> str:
+    """The text that is answered: as it is given, or a side or a method with changes."""
+    if ask.conflict and given.side:
+        sides = dict(zip(("base", "ours", "theirs"), ask.conflict.texts, strict=True))
+        return _changed(sides[given.side], given.side, given, ask)
+    if given.changes:
+        return _changed(_method(job, ask, given.changes), ask.unit or ask.path, given, ask)
+    return given.text
 
 
 def _method(job: Job, ask: Ask, changes: Mapping[str, str]) -> str:
@@ -451,16 +474,48 @@ def _nearest(side: str, before: str) -> str:
 
 
 def _indented_as_in(side: str, before: str, after: str) -> tuple[str, str]:
-    """Whole lines and what takes their place, as deep as they stand in ``side``, where they do so once."""
+    """Whole lines and what takes their place, as deep as they stand in ``side``, where they do so once.
+
+    How much deeper one is than another, and empty lines, do not count where no block is that like.
+    """
     wanted, lines = dedent(before).strip("\n").split("\n"), side.split("\n")
     windows = [lines[at : at + len(wanted)] for at in range(len(lines) - len(wanted) + 1)]
     found = ["\n".join(one) for one in windows if dedent("\n".join(one)).split("\n") == wanted]
-    if len(found) != 1:
+    found = found or _with_other_gaps(lines, wanted)
+    depths = _depths(wanted, found[0].split("\n")) if len(found) == 1 else None
+    if depths is None:
         return before, after
     if not after.strip() and f"{found[0]}\n" in side:  # the lines go whole
         return f"{found[0]}\n", ""
-    first = found[0].split("\n")[0]
-    return found[0], indent(dedent(after).strip("\n"), first[: len(first) - len(wanted[0])])
+    return found[0], "\n".join(_as_deep(line, depths) for line in dedent(after).strip("\n").split("\n"))
+
+
+def _with_other_gaps(lines: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Where the same code stands, whatever its depths and its empty lines."""
+    full = [number for number, line in enumerate(lines) if line.strip()]
+    words = [line.strip() for line in wanted if line.strip()]
+    windows = (full[at : at + len(words)] for at in range(len(full) - len(words) + 1))
+    same = (one for one in windows if words and [lines[n].strip() for n in one] == words)
+    return ["\n".join(lines[one[0] : one[-1] + 1]) for one in same]
+
+
+def _depths(wanted: Sequence[str], there: Sequence[str]) -> dict[int, int] | None:
+    """How deep lines stand by how deep they were written; None where one depth stands for several."""
+    pairs = zip(*([_depth(line) for line in side if line.strip()] for side in (wanted, there)), strict=True)
+    found: dict[int, int] = {}
+    alike = all(found.setdefault(one, other) == other for one, other in pairs)
+    return found if alike else None
+
+
+def _as_deep(line: str, depths: Mapping[int, int]) -> str:
+    """A line as deep as its depth stands for, or the next lesser one, beyond which it is as deep as it was."""
+    own = _depth(line)
+    near = max((depth for depth in depths if depth <= own), default=min(depths))
+    return " " * max(0, depths[near] + own - near) + line.lstrip() if line.strip() else ""
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _in_runner(ask: Ask, plan: Plan, kind: str) -> Ask:
