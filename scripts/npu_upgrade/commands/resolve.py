@@ -508,7 +508,7 @@ def _depths(wanted: Sequence[str], there: Sequence[str]) -> dict[int, int] | Non
 
 
 def _as_deep(line: str, depths: Mapping[int, int]) -> str:
-    """A line as deep as its depth stands for, or the next lesser one, beyond which it is as deep as it was."""
+    """A line as deep as its depth stands for, or as the next lesser one, and what it is deeper than that."""
     own = _depth(line)
     near = max((depth for depth in depths if depth <= own), default=min(depths))
     return " " * max(0, depths[near] + own - near) + line.lstrip() if line.strip() else ""
