@@ -6,7 +6,9 @@ import ast
 
 import pytest
 
+from npu_upgrade.code.statements import Statement, render, split_statements
 from npu_upgrade.threeway.layout import as_lines
+from npu_upgrade.threeway.method import merge_method
 
 LONG = "shown_in_the_batch_of_this_step"
 
@@ -57,3 +59,26 @@ def test_what_is_too_long_has_one_part_a_line(text: str, lines: list[str]) -> No
 
 def test_strings_keep_the_quotes_of_a_side() -> None:
     assert as_lines("f('a', 'b', 'it\\\\n')", 0, ('f("a")', "f('b')")) == ("f(\"a\", 'b', 'it\\\\n')",)
+
+
+UNPACKED = """
+    (
+        scheduler_output_of_this_step,
+        hidden_states_of_this_step,
+        cudagraph_stats_of_this_step,  # of this rank
+    ) = self.execute_model_state
+"""
+
+
+@pytest.mark.parametrize("theirs_changed", ["hidden_states_of_this_step", "cudagraph_stats_of_this_step"])
+def test_a_comment_behind_a_part_of_a_statement_stays_with_it(theirs_changed: str) -> None:
+    own = "        multimodal_outputs_of_this_step,  # Omni-Specific\n    ) ="
+    ours = UNPACKED.replace("    ) =", own)
+    theirs = UNPACKED.replace(f"{theirs_changed},", f"{theirs_changed},\n        slot_mappings_of_this_step,")
+    merged = merge_method(*map(split_statements, (UNPACKED, ours, theirs)))
+    lines = render([one for one in merged.pieces if isinstance(one, Statement)]).split("\n")
+    assert not merged.conflicts
+    assert "        multimodal_outputs_of_this_step,  # Omni-Specific" in lines
+    assert any("slot_mappings_of_this_step" in line for line in lines)
+    assert sum("# of this rank" in line for line in lines) == 1
+    assert not any(line.strip() in ("# Omni-Specific", "# of this rank") for line in lines)

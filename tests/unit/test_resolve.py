@@ -14,7 +14,7 @@ from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
-from npu_upgrade.commands import resolve
+from npu_upgrade.commands import asking, resolve
 from npu_upgrade.commands.asking import _by_name, _page
 from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.commands.port import _write_by_method
@@ -36,6 +36,7 @@ from npu_upgrade.job.ask import (
     combined,
     gains_of,
     methods_behind,
+    taken_with,
 )
 from npu_upgrade.job.check import _reason
 from npu_upgrade.job.conflicts import open_conflicts
@@ -1628,6 +1629,40 @@ def test_the_methods_that_can_be_put_in_whole_are_those_of_the_findings() -> Non
     assert combined({}, every) == {}
     taken = drafts[0] | {"hunks": ["port-fit", "port-run"]}  # one of its hunks was taken by itself
     assert combined(survey | {"drafts": [taken]}, every) == {"ar.run": 0}
+
+
+def test_the_findings_that_go_with_a_whole_method_or_a_missing_one_are_told_apart() -> None:
+    survey = {
+        "hunks": [{"id": "port-run", "group": "ar.run"}, {"id": "port-pack", "group": "ar.pack"}],
+        "drafts": [{"path": BASE, "unit": "R.run", "hunks": ["port-run"], "conflicts": 0}],
+    }
+    asks = [
+        Ask(FINDING, "parity-1", "G.run calls self.flush(), R.run does not", BASE, "R.run"),
+        Ask(FINDING, "parity-2", "R has no pack_rows", BASE, "R.other"),
+        Ask(FINDING, "parity-3", "R.other leaves use_v2", BASE, "R.other"),
+    ]
+    assert [one.id for one in taken_with(survey, asks, {"pack_rows"}, ["ar.run"])] == ["parity-1", "parity-2"]
+    assert [one.id for one in taken_with(survey, asks, set(), ["ar.run"])] == ["parity-1"]
+    assert taken_with(survey, asks, set(), ["ar.pack"]) == []
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_what_goes_with_the_first_command_is_asked_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, all_of_them: bool
+) -> None:
+    text = "        self.record(stats.missing(logits.cpu()))\n        self.load(1, 2, 3)\n"
+    give(text, monkeypatch=monkeypatch)
+    for kind in ("look", "port", "emulate"):
+        upgrade("next", "--skip", kind, "--note", "not here")
+    audit(world)
+    first = "upgrade.py port --group ar.run --conflicts"
+    taken = (lambda every: every) if all_of_them else (lambda every: every[:1])
+    monkeypatch.setattr(asking, "_first", lambda walk, every: ([first], list(taken(every))))
+    shown = upgrade("next")[1]
+    every = [shown["ask"], *shown.get("with_it", ())]
+    assert shown["first"] == [first]
+    assert ("after_first" in shown) is not all_of_them
+    assert len(every) > 1 if all_of_them else "1 question about" in shown["after_first"]
 
 
 def test_a_method_that_asks_for_what_a_finding_misses_can_be_put_in_whole() -> None:

@@ -31,6 +31,7 @@ from npu_upgrade.job.ask import (
     methods_behind,
     named_by,
     port_survey,
+    taken_with,
 )
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
@@ -69,7 +70,10 @@ def asked(walk: Walk, step: Step) -> Asked:
         every += [one for stage in walk.stages for one in stage.asks if one.stage == LOOK]
     if kind == FINDING:  # why the same methods were written by hand
         every += [one for one in step.stage.asks if one.stage == LOOK]
-    asks, shown = as_asked(every, walk.answered)
+    first, later = _first(walk, every)
+    # what is taken with that is asked about after it
+    asks, shown = as_asked([one for one in every if one not in later] or every, walk.answered)
+    later = [one for one in later if one not in asks]
     whole = [_whole(ask) for ask in asks]
     data: dict[str, Any] = {"ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
     brief: dict[str, Any] = {"asks": shown}
@@ -87,8 +91,12 @@ def asked(walk: Walk, step: Step) -> Asked:
     others = _others(walk, step, asks)
     data |= others
     brief |= others
-    if first := _first(walk, every):
+    if first:
         data["first"] = brief["first"] = first
+    if later:
+        data["after_first"] = brief["after_first"] = (
+            f"{len(later)} question{'s' if later[1:] else ''} about what `first` takes"
+        )
     path = walk.folder / "questions.md"
     path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
@@ -105,8 +113,11 @@ def asked(walk: Walk, step: Step) -> Asked:
     return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
 
 
-def _first(walk: Walk, every: Sequence[Ask]) -> list[str]:
-    """What findings about the GPU side ask for together: the methods it calls, and those that call them."""
+def _first(walk: Walk, every: Sequence[Ask]) -> tuple[list[str], list[Ask]]:
+    """What findings about the GPU side ask for together, and the findings that go with it.
+
+    It is the methods it calls, and those that call them.
+    """
     survey = port_survey(walk.folder)
     methods = methods_behind(survey, every)
     missing = [one for one in every if one.stage == FINDING and ": parity-" in one.what]
@@ -115,13 +126,15 @@ def _first(walk: Walk, every: Sequence[Ask]) -> list[str]:
     names, ids = _by_name(survey, methods if len(methods) > 1 else {})
     options = [*(["--group", *names, *whole] if names or whole else []), *(["--apply", *ids] if ids else [])]
     if not options:
-        return []
+        return [], []
     options += [word for word, on in (("--callers-by-hand", names or ids), ("--conflicts", whole)) if on]
     what = f"{sum(whole.values())} conflicts to decide by `resolve`" if whole else "the callers are yours"
     told = [f"this takes what the findings miss, {what}"]
     if names or ids:
         told[0] += "; leave out of the names what is not for the NPU, as what only torch.cuda can do"
-    return [*told, upgrade("port", *options, *walk.naming).short]
+    taken = {*methods.values()} if names or ids else set[str]()
+    later = taken_with(survey, missing, taken, whole.keys())
+    return [*told, upgrade("port", *options, *walk.naming).short], later
 
 
 def _by_name(survey: Mapping[str, Any], methods: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -373,6 +373,19 @@ def combined(
     return found
 
 
+def taken_with(
+    survey: Mapping[str, Any], asks: Iterable[Ask], methods: AbstractSet[str], groups: Collection[str]
+) -> list[Ask]:
+    """Those of the findings that go when these methods, and these groups as a whole, are put in.
+
+    They miss one of the methods, or are about a method that a group is of.
+    """
+    named = {hunk["id"]: str(hunk.get("group")) for hunk in survey.get("hunks", [])}
+    whole = [one for one in survey.get("drafts", []) if {named.get(id_) for id_ in one["hunks"]} & {*groups}]
+    places = {(one["path"], one["unit"]) for one in whole}
+    return [one for one in asks if (one.path, one.unit) in places or named_by(one) & methods]
+
+
 GAINS = "gains"  # the folder of a job with a file for each method that lacks several hunks of the GPU side
 
 

@@ -45,6 +45,33 @@ def lost_inline(base: Statement, ours: Statement, lines: tuple[str, ...], indent
     return () if _is_said(own, present) else tuple(Comment(indent, text) for text in own)
 
 
+def with_inline(
+    lines: tuple[str, ...], base: Statement, ours: Statement, theirs: Statement
+) -> tuple[str, ...]:
+    """The lines of a statement with the comments that its sides have at the ends of the same ones.
+
+    Those that ours has of base are not its own: they stay where theirs has them.
+    """
+    known, out = _inline(base.lines), list(lines)
+    own = [one for one in _commented(ours.lines) if one[1].strip() not in known]
+    for code, rest in [*own, *_commented(theirs.lines)] if lines[1:] else []:
+        same = [n for n, line in enumerate(out) if line.strip().rstrip(",") == code]
+        if len(same) == 1:
+            out[same[0]] += rest
+    return tuple(out)
+
+
+def _commented(lines: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The code of each line that ends with a comment, without its comma, and what follows it."""
+    found = []
+    for comment in _inline(lines):
+        line = next((one for one in lines if one.endswith(comment)), "")
+        code = line.removesuffix(comment).rstrip()
+        if code.strip():
+            found.append((code.strip().rstrip(","), line[len(code) :]))
+    return found
+
+
 def _is_said(texts: list[str], known: list[str]) -> bool:
     """Whether comments have no word of their own, however their lines are wrapped."""
     words, others = (_WORD.findall(" ".join(some).lower()) for some in (texts, known))

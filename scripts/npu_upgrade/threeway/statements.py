@@ -20,7 +20,13 @@ from npu_upgrade.code.statements import CONTINUES, END, Comment, Statement, rend
 from npu_upgrade.code.uses import defines, reads, rebinds
 from npu_upgrade.threeway.align import align, align_similar, weight
 from npu_upgrade.threeway.blocks import Span, split_at_blocks
-from npu_upgrade.threeway.comments import lost_inline, merge_comments, own_comments, shift_comments
+from npu_upgrade.threeway.comments import (
+    lost_inline,
+    merge_comments,
+    own_comments,
+    shift_comments,
+    with_inline,
+)
 from npu_upgrade.threeway.commute import commute
 from npu_upgrade.threeway.expressions import merge_statement
 from npu_upgrade.threeway.layout import as_lines
@@ -446,7 +452,7 @@ class ThreeWay:
             shift_comments(theirs.comments, indent - theirs.indent),
         )
         blanks = ours.blanks if ours.blanks != base.blanks else theirs.blanks
-        lines = _lines(key, indent, ours, theirs)
+        lines = _lines(key, indent, base, ours, theirs)
         comments += lost_inline(base, ours, lines, indent)
         self._emit(Statement(key, indent, lines, blanks, comments))
 
@@ -563,11 +569,12 @@ class ThreeWay:
         return self.base[span.b0 : span.b1], self.ours[span.o0 : span.o1], self.theirs[span.t0 : span.t1]
 
 
-def _lines(key: str, indent: int, ours: Statement, theirs: Statement) -> tuple[str, ...]:
+def _lines(key: str, indent: int, base: Statement, ours: Statement, theirs: Statement) -> tuple[str, ...]:
     """The layout of a merged statement: the side's that has it; ours' where only layout differs."""
     if key == ours.key:
         return ours.lines
-    return theirs.lines if key == theirs.key else as_lines(key, indent, (ours.code, theirs.code))
+    lines = theirs.lines if key == theirs.key else as_lines(key, indent, (ours.code, theirs.code))
+    return with_inline(lines, base, ours, theirs)
 
 
 def _keys(statements: Iterable[Statement]) -> list[str]:
