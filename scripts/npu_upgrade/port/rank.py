@@ -45,7 +45,8 @@ def rank(
     """The hunks, best first; ``before`` is the GPU side of which nothing is new any more, ``new`` theirs.
 
     With ``wanted`` only those and what they need, each by itself: not whether the rest of the tree agrees.
-    Those that will be taken ``together`` need not be looked at alone where the tree agrees with all of them.
+    Those that will be taken ``together`` need not be looked at alone where the tree agrees with all of them;
+    whether it agrees with the second tier is looked at when that is listed again, after they were taken.
     """
     needs = find_needs(hunks, npu)
     chosen = [hunk.id for hunk in hunks if wanted is None or wanted(hunk)]
@@ -65,7 +66,8 @@ def rank(
         _follow_needs(found)
         _wanted_methods(found, npu)
     keep_whole(found, npu)
-    _refuse(found, work)
+    if not together:  # who takes the first tier lists the others after it
+        _refuse(found, work)
     return sorted(found.values(), key=lambda r: (r.tier, -round(r.followed, 2)))
 
 
