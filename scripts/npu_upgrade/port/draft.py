@@ -26,7 +26,7 @@ from npu_upgrade.port.place import laid_out
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.state_fields import with_state_fields
 from npu_upgrade.port.unit_diff import UnitDiff
-from npu_upgrade.threeway.method import merge_method
+from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved, syntax_error
 
 GPU = "GPU side"
@@ -174,8 +174,8 @@ def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstrea
     base = _less_replaced(base, ours, steps)
     if first.unit.rpartition(".")[2] in npu.upstream_methods:
         theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
-    merged = merge_method(base, ours, theirs)
-    if any(len(one.ours) > _MOST * len(ours) for one in merged.conflicts):
+    merged = merge_method(base, ours, theirs, Context(takes_new=True))
+    if any(len(one.ours) > _MOST * (len(ours) - 1) for one in merged.conflicts):  # less its head
         return None
     if not merged.conflicts and keys_of(resolved(merged.pieces, "ours")) == keys_of(ours):
         return None

@@ -50,7 +50,7 @@ def merge_method(
         restrictions = run.repair(merged)
         if restrictions is None:
             pieces, twice = drop_duplicates(merged.pieces, base, ours, theirs)
-            pieces = run.contest_readers(drop_asserts(pieces, ours, theirs))
+            pieces = run.contest_readers(run.kept_together(drop_asserts(pieces, ours, theirs)))
             pieces = carry_arguments(base, ours, theirs, pieces, run.fits)
             flags = (*merged.flags, *run.left_out(merged), *twice)
             flags += (*run.unbound(pieces), *run.misplaced(pieces))
@@ -169,6 +169,8 @@ class _Runner:
         """Bring back what defines a name that is still read; where that fails, ask a person."""
         limits = merged.restrictions
         lost = free_names(resolved(merged.pieces, "ours")) - self.known_unbound
+        if self.context.takes_new:  # what theirs of a conflict defines may be read: the answer is looked at
+            lost &= free_names(resolved(merged.pieces, "theirs"))
         if not lost:
             return None
         if not lost <= limits.wanted:
@@ -215,7 +217,7 @@ class _Runner:
         for number, (before, piece) in enumerate(itertools.pairwise(merged.pieces), 1):
             if not isinstance(before, Statement) or not isinstance(piece, Statement) or piece.key in own:
                 continue
-            if before.indent == piece.indent and LEAVES.match(before.key) and not CONTINUES.match(piece.key):
+            if _never_runs(piece, [before]):
                 rest = itertools.takewhile(
                     lambda one, depth=piece.indent: _is_new(one, own, depth), merged.pieces[number:]
                 )
@@ -224,6 +226,33 @@ class _Runner:
         self.never_run |= fresh
         limits = merged.restrictions
         return replace(limits, left_out=limits.left_out | fresh) if fresh else None
+
+    def kept_together(self, pieces: Iterable[Piece]) -> list[Piece]:
+        """``pieces`` with what follows a conflict in it where that would never run with ours.
+
+        Where theirs comes in as a whole, with all that follows at once and belongs to it: other conflicts, and
+        what is new and reads a name that nothing gives a value with ours.
+        """
+        own = {statement.key for side in self.sides[:2] for statement in side}
+        whole = self.context.takes_new
+        out: list[Piece] = []
+        depth: int | None = None  # of what never runs with ours
+        for piece in pieces:
+            last = out[-1] if out else None
+            if isinstance(last, Conflict) and isinstance(piece, Conflict) and whole:
+                sides = (getattr(last, side) + getattr(piece, side) for side in ("base", "ours", "theirs"))
+                out[-1] = Conflict(*sides, last.reason)
+            elif isinstance(last, Conflict) and isinstance(piece, Statement) and piece.key not in own:
+                before = resolved(out, "ours")
+                unbound = free_names([*before, piece]) - free_names(before) - self.known_unbound
+                if depth is None or piece.indent < depth:
+                    depth = piece.indent if _never_runs(piece, before) else None
+                belongs = depth is not None or (whole and unbound)
+                out[-1:] = [replace(last, theirs=(*last.theirs, piece))] if belongs else [last, piece]
+            else:
+                depth = None
+                out.append(piece)
+        return out
 
     def left_out(self, merged: ThreeWay) -> Iterator[Flag]:
         """A flag for each run of upstream's new statements that take no part."""
@@ -274,6 +303,13 @@ class _Runner:
             for piece, origin in zip(merged.pieces, merged.origins, strict=True)
             if isinstance(piece, Statement) and piece.key not in own and reads([piece.key]) & lost
         }
+
+
+def _never_runs(statement: Statement, before: Sequence[Statement]) -> bool:
+    """Whether a statement stands behind one of its block that always leaves."""
+    last = before[-1] if before else None
+    follows = last is not None and last.indent == statement.indent and not CONTINUES.match(statement.key)
+    return follows and LEAVES.match(last.key) is not None
 
 
 def _is_new(piece: Piece, own: Set[str], depth: int) -> bool:

@@ -9,6 +9,7 @@ both sides add at one place, unless the names that are assigned and read say oth
 from __future__ import annotations
 
 import ast
+import itertools
 import keyword
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from npu_upgrade.code.sequences import Change, changes, longest_common
 from npu_upgrade.code.statements import CONTINUES, END, Comment, Statement, render
 from npu_upgrade.code.uses import defines, reads, rebinds
 from npu_upgrade.threeway.align import align, align_similar, weight
-from npu_upgrade.threeway.blocks import Span, split_at_blocks
+from npu_upgrade.threeway.blocks import Span, block_starts, split_at_blocks
 from npu_upgrade.threeway.comments import (
     lost_inline,
     merge_comments,
@@ -53,7 +54,8 @@ class Context:
     ``exists`` tells whether a name of base is anywhere in the trees merged into (None: not known);
     ``omni_names`` are the names that the runner file imports from omni itself; ``misfit`` tells why a
     call does not fit what it calls, where that is omni's own, ``never`` whether a condition cannot
-    hold at the target, ``vain`` why ours of a conflict cannot run there.
+    hold at the target, ``vain`` why ours of a conflict cannot run there. With ``takes_new`` what is new of
+    theirs comes in also where ours had replaced or dropped what stands around it, or is asked about.
     """
 
     exists: Callable[[str], bool] | None = None
@@ -61,6 +63,7 @@ class Context:
     misfit: Callable[[ast.Call], str] | None = None
     never: Callable[[ast.expr], bool] | None = None
     vain: Callable[[Conflict], str] | None = None
+    takes_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,8 @@ class ThreeWay:
                 theirs,
             )
             self._take_theirs(span)
+        elif not kept_ours and (kept_theirs or not ours) and self.context.takes_new and self._has_new(span):
+            self._take_new(span)
         elif not kept_ours and (kept_theirs or not ours):
             reason = "ours had replaced or dropped what upstream changed; ours stays"
             self._keep_ours(span, "replaced", reason)
@@ -258,6 +263,34 @@ class ThreeWay:
                 self._emit(statement.shifted(self.shift_theirs[number]))
                 self.automatic += 1
         self._take_ours(span)
+
+    def _has_new(self, span: Span) -> bool:
+        known = {*_keys(self.base), *_keys(self.ours)}
+        return any(one.key not in known for one in self.theirs[span.t0 : span.t1])
+
+    def _take_new(self, span: Span) -> None:
+        """Put whole new blocks of upstream's beside what ours has in place of what stands around them.
+
+        Upstream's first statements come before ours. A person is asked where a block is new in part only.
+        """
+        base, ours, theirs = self._run(span)
+        known = {*_keys(self.base), *_keys(self.ours)}
+        changed = {j for i, j in align_similar(base, theirs) if base[i].key != theirs[j].key}
+        starts = [*block_starts(self.theirs, span.t0, span.t1), span.t1]
+        blocks = list(itertools.pairwise(starts))
+        new = [[self.theirs[n].key not in known for n in range(*block)] for block in blocks]
+        if changed or any(any(one) and not all(one) for one in new):
+            self._conflict(span, "theirs changed what ours had replaced or dropped")
+            return
+        if ours or not all(map(all, new)):
+            reason = "theirs has this beside what ours had replaced or dropped; check its place"
+            self._flag("inserted", reason, base, ours, theirs)
+        old = next((number for number, one in enumerate(new) if not all(one)), 0)
+        for number, (start, end) in enumerate(blocks):
+            if number == old:
+                self._take_ours(span)
+            if all(new[number]):
+                self._take_theirs(Span(span.b0, span.b0, span.o0, span.o0, start, end))
 
     def _only_dropped(self, kept_ours: list[int], span: Span) -> bool:
         """Whether ours only left out statements here that upstream has dropped too."""
