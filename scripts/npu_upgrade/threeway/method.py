@@ -230,8 +230,8 @@ class _Runner:
     def kept_together(self, pieces: Iterable[Piece]) -> list[Piece]:
         """``pieces`` with what follows a conflict in it where that would never run with ours.
 
-        Where theirs comes in as a whole, with all that follows at once and belongs to it: other conflicts, and
-        what is new and reads a name that nothing gives a value with ours.
+        Where theirs comes in as a whole, with all that follows at once and belongs to it: other conflicts,
+        and what is new and reads a name that nothing gives a value with ours.
         """
         own = {statement.key for side in self.sides[:2] for statement in side}
         whole = self.context.takes_new
