@@ -503,11 +503,25 @@ class _Playing:
         )
         for place, outcome in enumerate(later, 1):
             self._uncompared.discard((outcome.tier, outcome.scenario))
+            if outcome.is_late and (alone := self._alone(outcome, played)):
+                played = alone.with_more(played)
+                outcome = alone.outcomes[-1]
+            if outcome.state == PASS:
+                continue
             if outcome.state == INCONCLUSIVE:
                 self._ask_old(outcome)
             elif self._fails_newly(outcome) and after and later[place:]:
                 self._note(self._judged(after.with_more(played), ()))
         return played
+
+    def _alone(self, outcome: Outcome, beside: Played) -> Played | None:
+        """A run that was late once more, where others ran beside it: they may have been why."""
+        key = (outcome.tier, outcome.scenario)
+        if key not in self._by_name or not beside.ran.keys() - {*beside.reused, ("import", "import"), key}:
+            return None
+        say(f"{outcome.name} was late beside the others: trying again alone")
+        wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "alone" / "-".join(key)
+        return run_triple(self._asked.triple, wanted, out, check=self._asked.check)
 
     def _would_run_old(self, outcome: Outcome) -> bool:
         """Whether nothing tells what the old pair does where a run fails or is late, but running it."""
