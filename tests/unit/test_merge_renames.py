@@ -7,8 +7,8 @@ import textwrap
 import pytest
 
 from npu_upgrade.code.statements import render, split_statements
-from npu_upgrade.threeway.method import merge_method
-from npu_upgrade.threeway.pieces import MergedMethod
+from npu_upgrade.threeway.method import Context, merge_method
+from npu_upgrade.threeway.pieces import MergedMethod, resolved
 
 BASE = """
     states, outputs = self.model(batch)
@@ -120,3 +120,12 @@ def test_new_text_never_stands_behind_what_always_leaves():
     shown = render([one for one in merged.pieces if hasattr(one, "key")])
     assert """called twice")\n        return self.run(batch)""" in shown
     assert any("buffer.wait()" in flag.theirs and "always leaves" in flag.reason for flag in merged.flags)
+
+
+def test_what_would_never_run_with_ours_is_part_of_the_question():
+    sides = [split_statements(method(body)) for body in (BLOCK, MOVED, SPLIT)]
+    merged = merge_method(*sides, Context(takes_new=True))
+    (conflict,) = merged.conflicts
+    assert "self.connector.receive()" in conflict.texts()[2]
+    assert "buffer.wait()" in conflict.texts()[2]
+    assert 'called twice")\n        return self.run(batch)' in render(resolved(merged.pieces, "ours"))

@@ -6,7 +6,7 @@ import textwrap
 
 from npu_upgrade.code.statements import Statement, render, split_statements
 from npu_upgrade.threeway.method import Context, merge_method
-from npu_upgrade.threeway.pieces import MergedMethod, resolved
+from npu_upgrade.threeway.pieces import MergedMethod
 
 BASE = """
     if self.cache is not None:
@@ -57,43 +57,3 @@ def test_what_is_new_in_part_is_asked_about_where_ours_has_its_own():
     assert "step := self.save(rows)" in conflict.texts()[2]
     # who answers with theirs has all that reads it, and no second question
     assert "return Output(rows, step)" in plain(merged)
-
-
-LEAVING = """
-    if self.state is not None:
-        raise RuntimeError("called twice")
-    if self.ready:
-        self.buffer.clear()
-        buffer = Buffer.get()
-    return self.run(batch)
-"""
-MOVED = """
-    if self.config.keeps:
-        if self.ready:
-            self.buffer.clear()
-    if self.state is not None:
-        raise RuntimeError("called twice")
-    return self.run(batch)
-"""
-SPLIT = """
-    if self.state is not None:
-        raise RuntimeError("called twice")
-    if self.ready:
-        self.buffer.clear()
-    if hasattr(self, "connector"):
-        self.connector.receive()
-    if self.ready:
-        buffer = self.buffer
-        if buffer is not None:
-            buffer.wait()
-    return self.run(batch)
-"""
-
-
-def test_what_would_never_run_with_ours_is_part_of_the_question():
-    merged = merge(LEAVING, MOVED, SPLIT)
-    (conflict,) = merged.conflicts
-    assert "self.connector.receive()" in conflict.texts()[2]
-    assert "buffer.wait()" in conflict.texts()[2]
-    ours = render(resolved(merged.pieces, "ours"))
-    assert 'called twice")\n        return self.run(batch)' in ours

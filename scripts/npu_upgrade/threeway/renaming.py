@@ -68,7 +68,8 @@ def _named_anew(
     fresh -= set().union(*(_names(one.key) for one in (*base, *ours)))
     if not fresh:
         return {}
-    fixed = set().union(*(uses(one.key).parameters or () for one in (*base, *ours, *theirs)))
+    every = [uses(one.key) for one in (*base, *ours, *theirs)]
+    fixed = set().union(*((one.parameters or set()) | one.nonlocals for one in every))
     local = rebinds(one.key for one in base) - fixed
     pairs = [(base[i].key, theirs[j].key) for i, j in align_similar(base, theirs)]
     changed = [(before, after) for before, after in pairs if before != after and _names(after) & fresh]
