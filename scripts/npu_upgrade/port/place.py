@@ -18,6 +18,7 @@ from npu_upgrade.port.unit_diff import UnitDiff
 from npu_upgrade.threeway.align import align
 from npu_upgrade.threeway.blocks import CONTINUES
 from npu_upgrade.threeway.method import merge_method
+from npu_upgrade.threeway.pieces import syntax_error
 
 _PRAGMA = re.compile(r"#\s*(type:|noqa|pragma|pyright|ty:|fmt:)")
 
@@ -59,6 +60,8 @@ def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
         result = next(safe, [])
         if not result:
             return Placed(None, found.reason, unsafe=found)
+    if syntax_error(result) is not None:  # what opens a block came in without it
+        return Placed(None, "the unit would be no Python with it")
     return Placed(render(with_paired_fences(ours, laid_out(ours, result))))
 
 
