@@ -20,7 +20,7 @@ from npu_upgrade.code.statements import END, Statement, split_statements
 from npu_upgrade.port.driven import TELLING, Upstream
 from npu_upgrade.port.hunks import Hunk, unit_hunks
 from npu_upgrade.port.npu_side import holds
-from npu_upgrade.port.place import place
+from npu_upgrade.port.place import _other_places, place
 from npu_upgrade.port.sides import keys_of
 from npu_upgrade.port.unit_diff import diff_units
 from npu_upgrade.threeway.align import weight
@@ -122,3 +122,16 @@ def test_a_placed_hunk_is_seen_the_next_time(texts: tuple[str, str, str]) -> Non
     for hunk, text in placed(*texts):
         assert hunk.diff is not None
         assert holds(hunk, keys_of(read(text))) or place([hunk], hunk.diff, text).held
+
+
+def test_what_only_opens_a_block_has_no_other_place() -> None:
+    steps = ("self.first()", "logits = self.build(batch)", "return logits")
+    old = "\n        ".join(["    def step(self, batch):", *steps])
+    new = old.replace("        logits =", "        if self.table:\n            logits =")
+    diff = diff_units(read(old), read(new))
+    (opens,) = (piece for piece in diff.pieces if piece.b0 < piece.b1)
+    assert list(_other_places([opens], diff, read(old))) == []
+    added = diff_units(
+        read(old), read(old.replace("        logits =", "        self.second()\n        logits ="))
+    )
+    assert list(_other_places(added.pieces, added, read(old)))

@@ -422,6 +422,7 @@ class _Playing:
         """``note`` is given what is found so far, at each new failure that others follow."""
         _ = asked.problems  # said before the work begins
         self._asked, self._note = asked, note
+        self._text_of = partial(text_of, asked.triple)
         self._before = Before(asked.old, asked.out / "old", asked.check) if asked.old else None
         choice = asked.choice
         self._by_name = {(tier, one.name): one for tier, one in (*choice.needed, *choice.pending)}
@@ -520,7 +521,11 @@ class _Playing:
         if key not in self._by_name or not beside.ran.keys() - {*beside.reused, ("import", "import"), key}:
             return None
         say(f"{outcome.name} was late beside the others: trying again alone")
-        wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "alone" / "-".join(key)
+        return self._once_more(key, "alone")
+
+    def _once_more(self, key: tuple[str, str], folder: str) -> Played:
+        """One run once more, by itself."""
+        wanted, out = [(key[0], self._by_name[key])], self._asked.out / folder / "-".join(key)
         return run_triple(self._asked.triple, wanted, out, check=self._asked.check)
 
     def _would_run_old(self, outcome: Outcome) -> bool:
@@ -558,18 +563,15 @@ class _Playing:
 
     def _ends_beside(self, outcome: Outcome) -> bool:
         """Whether it failed by a defect beside the NPU side, which the same files show each time."""
-        read = partial(text_of, self._asked.triple)
-        known = ended_beside(outcome.tier, outcome.scenario, outcome.why, read)
+        known = ended_beside(outcome.tier, outcome.scenario, outcome.why, self._text_of)
         return known and self._is_beside(outcome)
 
     def _is_beside(self, outcome: Outcome) -> bool:
         """Whether it failed by a known defect beside the NPU side, which is then noted with it."""
-        read = partial(text_of, self._asked.triple)
-        failed = outcome.state == FAIL
-        beside = failed and beside_runners(outcome.tier, outcome.scenario, outcome.why, read)
+        key = (outcome.tier, outcome.scenario)
+        beside = beside_runners(*key, outcome.why, self._text_of) if outcome.state == FAIL else ""
         if beside:
             why = f"{cut(outcome.why, _CAUSE)}; {beside}"
-            key = (outcome.tier, outcome.scenario)
             self._unsteady[key] = replace(outcome, state=INCONCLUSIVE, why=why)
         return bool(beside)
 
@@ -620,8 +622,7 @@ class _Playing:
         if outcome.where or outcome.stands_still or outcome.tier not in SERVED or key not in self._by_name:
             return True
         say(f"{outcome.name} gave an unexpected answer: trying again")
-        wanted, out = [(outcome.tier, self._by_name[key])], self._asked.out / "again" / "-".join(key)
-        other = run_triple(self._asked.triple, wanted, out, check=self._asked.check).outcomes[-1]
+        other = self._once_more(key, "again").outcomes[-1]
         if other.state != PASS and other.why == outcome.why:
             return True
         then = "passed" if other.state == PASS else f"said: {other.why}"

@@ -60,8 +60,6 @@ def place(hunks: Sequence[Hunk], diff: UnitDiff, source: str) -> Placed:
         result = next(safe, [])
         if not result:
             return Placed(None, found.reason, unsafe=found)
-    if syntax_error(result) is not None:  # what opens a block came in without it
-        return Placed(None, "the unit would be no Python with it")
     return Placed(render(with_paired_fences(ours, laid_out(ours, result))))
 
 
@@ -81,7 +79,9 @@ def _other_places(
     for at in (*range(high, low, -1), *below):
         if at < len(ours) and not CONTINUES.match(ours[at].key):
             depth = ours[at].indent - run[0].indent
-            yield [*ours[:at], *(s.shifted(depth) for s in run), *ours[at:]]
+            other = [*ours[:at], *(s.shifted(depth) for s in run), *ours[at:]]
+            if syntax_error(other) is None:  # what opens a block stands nowhere without it
+                yield other
 
 
 def _where(side: Iterable[Statement], ours: Sequence[Statement]) -> Iterator[int]:

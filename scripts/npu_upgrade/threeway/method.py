@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from npu_upgrade.code.flow import LEAVES
@@ -69,6 +69,7 @@ class _Runner:
         self.sides = sides
         self.context = context
         self.known_unbound = free_names(sides[1]) | free_names(sides[2])
+        self.known = {statement.key for side in sides[:2] for statement in side}  # all else is new
         self.never_run: frozenset[int] = frozenset()
 
     def __call__(self, restrictions: Restrictions) -> ThreeWay:
@@ -152,12 +153,11 @@ class _Runner:
         blocks: dict[str, set[str]] = {}
         for statement, header in zip(theirs, parents(theirs), strict=True):
             blocks.setdefault(statement.key, set()).update([] if header is None else [theirs[header].key])
-        own = {statement.key for side in self.sides[:2] for statement in side}
         merged = resolved(pieces, "theirs")
         here, above = {statement.key for statement in merged}, parents(merged)
         inside = False
         for number, statement in enumerate(merged):
-            new = statement.key not in own and statement.key in blocks
+            new = statement.key not in self.known and statement.key in blocks
             block = blocks[statement.key] if new and not inside else set()
             inside = new
             if block and block <= here and not block & {merged[one].key for one in headers(above, number)}:
@@ -212,16 +212,15 @@ class _Runner:
 
     def _leave_out_unreachable(self, merged: ThreeWay) -> Restrictions | None:
         """Leave out what is new of upstream's and came to stand behind a statement that always leaves."""
-        own = {statement.key for side in self.sides[:2] for statement in side}
         keys: set[str] = set()
         for number, (before, piece) in enumerate(itertools.pairwise(merged.pieces), 1):
-            if not isinstance(before, Statement) or not isinstance(piece, Statement) or piece.key in own:
+            if not isinstance(before, Statement) or not isinstance(piece, Statement):
                 continue
-            if _never_runs(piece, [before]):
-                rest = itertools.takewhile(
-                    lambda one, depth=piece.indent: _is_new(one, own, depth), merged.pieces[number:]
-                )
-                keys |= {one.key for one in rest if isinstance(one, Statement)}
+            if piece.key not in self.known and _never_runs(piece, [before]):
+                for one in merged.pieces[number:]:
+                    if not isinstance(one, Statement) or one.indent < piece.indent or one.key in self.known:
+                        break
+                    keys.add(one.key)
         fresh = {n for n in self._taken(merged.restrictions) if self.sides[2][n].key in keys}
         self.never_run |= fresh
         limits = merged.restrictions
@@ -233,7 +232,6 @@ class _Runner:
         Where theirs comes in as a whole, with all that follows at once and belongs to it: other conflicts,
         and what is new and reads a name that nothing gives a value with ours.
         """
-        own = {statement.key for side in self.sides[:2] for statement in side}
         whole = self.context.takes_new
         out: list[Piece] = []
         depth: int | None = None  # of what never runs with ours
@@ -242,17 +240,20 @@ class _Runner:
             if isinstance(last, Conflict) and isinstance(piece, Conflict) and whole:
                 sides = (getattr(last, side) + getattr(piece, side) for side in ("base", "ours", "theirs"))
                 out[-1] = Conflict(*sides, last.reason)
-            elif isinstance(last, Conflict) and isinstance(piece, Statement) and piece.key not in own:
+            elif isinstance(last, Conflict) and isinstance(piece, Statement) and piece.key not in self.known:
                 before = resolved(out, "ours")
-                unbound = free_names([*before, piece]) - free_names(before) - self.known_unbound
                 if depth is None or piece.indent < depth:
                     depth = piece.indent if _never_runs(piece, before) else None
-                belongs = depth is not None or (whole and unbound)
+                belongs = depth is not None or (whole and self._unbinds(piece, before))
                 out[-1:] = [replace(last, theirs=(*last.theirs, piece))] if belongs else [last, piece]
             else:
                 depth = None
                 out.append(piece)
         return out
+
+    def _unbinds(self, statement: Statement, before: Sequence[Statement]) -> bool:
+        """Whether a statement reads a name that nothing gives a value where these stand before it."""
+        return bool(free_names([*before, statement]) - free_names(before) - self.known_unbound)
 
     def left_out(self, merged: ThreeWay) -> Iterator[Flag]:
         """A flag for each run of upstream's new statements that take no part."""
@@ -310,11 +311,6 @@ def _never_runs(statement: Statement, before: Sequence[Statement]) -> bool:
     last = before[-1] if before else None
     follows = last is not None and last.indent == statement.indent and not CONTINUES.match(statement.key)
     return follows and LEAVES.match(last.key) is not None
-
-
-def _is_new(piece: Piece, own: Set[str], depth: int) -> bool:
-    """Whether a piece belongs to a run of new statements of this depth."""
-    return isinstance(piece, Statement) and piece.indent >= depth and piece.key not in own
 
 
 def _with_halves(flags: Sequence[Flag], halves: Iterable[Flag]) -> tuple[Flag, ...]:

@@ -239,11 +239,10 @@ class ThreeWay:
                 theirs,
             )
             self._take_theirs(span)
-        elif not kept_ours and (kept_theirs or not ours) and self.context.takes_new and self._has_new(span):
-            self._take_new(span)
         elif not kept_ours and (kept_theirs or not ours):
             reason = "ours had replaced or dropped what upstream changed; ours stays"
-            self._keep_ours(span, "replaced", reason)
+            if not (self.context.takes_new and self._take_new(span)):
+                self._keep_ours(span, "replaced", reason)
         elif self._only_inserted(kept_ours, span):
             self._insert_into_replaced(span, kept_ours)
         else:
@@ -264,24 +263,23 @@ class ThreeWay:
                 self.automatic += 1
         self._take_ours(span)
 
-    def _has_new(self, span: Span) -> bool:
-        known = {*_keys(self.base), *_keys(self.ours)}
-        return any(one.key not in known for one in self.theirs[span.t0 : span.t1])
-
-    def _take_new(self, span: Span) -> None:
+    def _take_new(self, span: Span) -> bool:
         """Put whole new blocks of upstream's beside what ours has in place of what stands around them.
 
         Upstream's first statements come before ours. A person is asked where a block is new in part only.
+        Tells whether there was anything new.
         """
         base, ours, theirs = self._run(span)
         known = {*_keys(self.base), *_keys(self.ours)}
-        changed = {j for i, j in align_similar(base, theirs) if base[i].key != theirs[j].key}
         starts = [*block_starts(self.theirs, span.t0, span.t1), span.t1]
         blocks = list(itertools.pairwise(starts))
         new = [[self.theirs[n].key not in known for n in range(*block)] for block in blocks]
+        if not any(map(any, new)):
+            return False
+        changed = any(base[i].key != theirs[j].key for i, j in align_similar(base, theirs))
         if changed or any(any(one) and not all(one) for one in new):
             self._conflict(span, "theirs changed what ours had replaced or dropped")
-            return
+            return True
         if ours or not all(map(all, new)):
             reason = "theirs has this beside what ours had replaced or dropped; check its place"
             self._flag("inserted", reason, base, ours, theirs)
@@ -291,6 +289,7 @@ class ThreeWay:
                 self._take_ours(span)
             if all(new[number]):
                 self._take_theirs(Span(span.b0, span.b0, span.o0, span.o0, start, end))
+        return True
 
     def _only_dropped(self, kept_ours: list[int], span: Span) -> bool:
         """Whether ours only left out statements here that upstream has dropped too."""

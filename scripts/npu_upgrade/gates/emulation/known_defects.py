@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -74,19 +74,23 @@ def met_before(tier: str, scenario: str, why: str) -> str:
 
 def beside_runners(tier: str, scenario: str, why: str, text_of: Callable[[str], str]) -> str:
     """The known defect beside the NPU side such a failure comes of; empty where its code is not."""
-    for one in known_defects():
-        if one.beside and one.is_shown_by(tier, scenario, why) and one.beside.stands(text_of):
-            return _said(one, "may come and go" if one.beside.race else "ends")
+    for one, beside in _beside(tier, scenario, why, text_of):
+        return _said(one, "may come and go" if beside.race else "ends")
     return ""
 
 
 def ended_beside(tier: str, scenario: str, why: str, text_of: Callable[[str], str]) -> bool:
     """Whether such a failure comes of a defect beside the NPU side that is no race: it comes each time."""
-    return any(
-        one.beside and not one.beside.race and one.beside.stands(text_of)
-        for one in known_defects()
-        if one.is_shown_by(tier, scenario, why)
-    )
+    return any(not beside.race for _, beside in _beside(tier, scenario, why, text_of))
+
+
+def _beside(
+    tier: str, scenario: str, why: str, text_of: Callable[[str], str]
+) -> Iterator[tuple[KnownDefect, Beside]]:
+    """The known defects beside the NPU side that such a failure may come of, whose code is there."""
+    for one in known_defects():
+        if one.beside and one.is_shown_by(tier, scenario, why) and one.beside.stands(text_of):
+            yield one, one.beside
 
 
 def ends_beside(tier: str, scenario: str, text_of: Callable[[str], str]) -> str:
