@@ -211,12 +211,17 @@ class _Runner:
         return found
 
     def _leave_out_unreachable(self, merged: ThreeWay) -> Restrictions | None:
-        """Leave out what is new of upstream's and came to stand behind a statement that always leaves."""
+        """Leave out what is new of upstream's and came to stand behind a statement that always leaves.
+
+        Not what stands there in upstream's own text.
+        """
         keys: set[str] = set()
+        pairs = itertools.pairwise(self.sides[2])
+        upstreams = {after.key for before, after in pairs if _never_runs(after, [before])}
         for number, (before, piece) in enumerate(itertools.pairwise(merged.pieces), 1):
             if not isinstance(before, Statement) or not isinstance(piece, Statement):
                 continue
-            if piece.key not in self.known and _never_runs(piece, [before]):
+            if piece.key not in self.known | upstreams and _never_runs(piece, [before]):
                 for one in merged.pieces[number:]:
                     if not isinstance(one, Statement) or one.indent < piece.indent or one.key in self.known:
                         break
