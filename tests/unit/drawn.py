@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import os
 
+from hypothesis.internal.conjecture import providers
+
+# Hypothesis also draws the constants of the modules that are loaded: which tests ran before in the same
+# process would decide on the examples.
+providers._get_local_constants = lambda: providers._local_constants
+
 ALL = "ALL_EXAMPLES"
 _LESS = 4
 
