@@ -1055,7 +1055,27 @@ def test_what_runs_in_the_background_names_what_to_do_meanwhile(upgrade, run, mo
     assert data["next"].startswith("upgrade.py merge --omni")  # what the job is at
 
 
-def test_next_begins_the_run_behind_what_the_audit_asks_and_tells_what_failed_there(
+def test_a_run_of_the_same_files_to_the_end_is_begun_once(upgrade, run, monkeypatch):
+    started = []
+
+    def begin(*command, **how):
+        started.append(command)
+        return SimpleNamespace(pid=7)
+
+    monkeypatch.setattr(behind, "subprocess", SimpleNamespace(Popen=begin, DEVNULL=-3))
+    tree = load_plan(upgrade.job).subject(upgrade.job.root).tree
+    for at_work, more in ((f"{tree} to the end", 0), (tree, 1), ("another to the end", 1)):
+        (upgrade.job.folder / "emulate.at-work").write_text(at_work)
+        with locks.alone_now(upgrade.job.folder / "emulate"):
+            code, data = run("--rest", "--background")
+        assert (code, len(started)) == (0, more), at_work
+        assert ("run already" in data["summary"]) == (not more)
+        started.clear()
+    run("--rest", "--background")  # nobody is at work
+    assert len(started) == 1
+
+
+def test_next_begins_the_run_beside_the_audit_and_tells_what_failed_there(
     machine, upgrade, run, monkeypatch, capsys
 ):
     monkeypatch.setattr(environment, "check_machine", lambda: None)
@@ -1085,7 +1105,7 @@ def test_next_begins_the_run_behind_what_the_audit_asks_and_tells_what_failed_th
     capsys.readouterr()
     cli.main("upgrade.py", "", ["next"], ["next", "--run"])
     said = json.loads(capsys.readouterr().out)
-    assert called == ["audit", "emulate"], said
+    assert called == ["emulate", "audit"], said
     assert (said["emulate"], said["asks"][0]["id"]) == ("runs in process 7", "arity-1")
     cli.main("upgrade.py", "", ["next"], ["next"])
     assert json.loads(capsys.readouterr().out)["failed_meanwhile"] == [
@@ -1137,6 +1157,12 @@ def test_while_something_is_asked_the_run_is_named_to_be_started(machine, upgrad
     assert asking.meanwhile(walk(upgrade.job)) is None
     write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
     assert asking.meanwhile(walk(upgrade.job)) is None  # the plan comes first
+    now = walk(upgrade.job)
+    ported = [replace(one, state=State.DONE) if one.name == "port" else one for one in now.stages]
+    with locks.alone_now(upgrade.job.folder / "emulate"):
+        begun = asking.meanwhile(replace(now, stages=ported), beside_gates=True)
+    assert str(begun).endswith("emulate --rest --background")
+    assert asking.meanwhile(now, beside_gates=True) is None  # a port edits the files
 
 
 def test_the_environment_is_named_to_be_made_while_the_files_are_still_edited(upgrade, monkeypatch, tmp_path):

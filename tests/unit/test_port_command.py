@@ -19,6 +19,7 @@ from npu_upgrade.ground.files import sha256, write_json
 from npu_upgrade.job.conflicts import FROM_PORT, conflicts_in, without
 from npu_upgrade.job.job import Job, start_job
 from npu_upgrade.lineage.marker_places import NOTE
+from npu_upgrade.lineage.marker_places import NOTE
 from npu_upgrade.lineage.marking import MARKER
 
 AR = f"{NPU_WORKER}/npu_ar_model_runner.py"
@@ -294,7 +295,8 @@ def test_what_does_not_combine_is_left_as_a_conflict_of_a_method_that_is_taken_w
     (conflict,) = conflicts_in(text, AR, {})
     assert conflict.reason == FROM_PORT
     assert [f"{side}\n" for side in conflict.texts] == [steps, ours, theirs]
-    marked = ("            tokens += 1\n", "            tokens += 1\n        self.mark(tokens)\n")
+    gained = f"        {NOTE}\n        self.mark(tokens)\n"
+    marked = ("            tokens += 1\n", f"            tokens += 1\n{gained}")
     assert without(text, conflict, ours) == npu.replace(*marked)
 
 

@@ -11,11 +11,14 @@ import pytest
 from npu_upgrade.code.module import parse_module
 from npu_upgrade.code.statements import split_statements
 from npu_upgrade.lineage.downstream import Runner
+from npu_upgrade.lineage.marking import MARKER
 from npu_upgrade.port import draft
 from npu_upgrade.port.draft import Draft, _less_replaced, _new_steps, _sides, _without
 from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.marked import marked_pieces
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.unit_diff import diff_units
+from npu_upgrade.threeway.pieces import Conflict, render_pieces
 
 BEFORE = "def run(self, batch):\n    return self.forward(batch)\n"
 
@@ -110,3 +113,18 @@ def test_the_fields_of_a_file_without_conflicts_come_beside_a_file_with_some(
     files = draft.put(chosen, cast("NpuSide", npu))
     assert "    rows: int\n    size: int | None = None\n" in files["ar.py"]
     assert "<<<<<<< NPU side" in files["base.py"]
+
+
+def test_what_a_whole_method_gains_is_marked_but_for_what_ends_in_a_conflict() -> None:
+    """A marker that ends in one side of a conflict would go with the other."""
+    upstream = split_statements("def run(self, batch):\n    self.begin(batch)\n    self.end(batch)\n")
+    begin, end = (replace(one) for one in upstream[1:3])
+    gained = split_statements("    self.mark(batch)\n    self.note(batch)\n")[:2]
+    sides = [tuple(split_statements(f"    self.ends = {n}\n")[:1]) for n in range(3)]
+    conflict = Conflict(*sides, "-")
+    pieces = marked_pieces([upstream[0], *gained, begin, conflict, end], upstream, upstream)
+    text = render_pieces(pieces, ("ours", "base", "theirs"))
+    assert text.count(MARKER) == 2
+    assert text.split(MARKER)[1].split() == ["self.mark(batch)", "self.note(batch)"]
+    before_conflict = [upstream[0], begin, *gained, conflict, end]
+    assert marked_pieces(before_conflict, upstream, upstream) == before_conflict

@@ -957,10 +957,15 @@ def test_the_question_that_is_next_ends_what_came_before_it(
     first, second = two_flags(tmp_path, monkeypatch)
     capsys.readouterr()
     said = [
-        (cli.main("upgrade.py", "", [name], [name]), capsys.readouterr().out) for name in ("next", "plan")
+        (cli.main("upgrade.py", "", [name], [name]), capsys.readouterr().out)
+        for name in ("next", "plan", "next")
     ]
-    (_, asked), (_, judged) = [(code, json.loads(text)) for code, text in said]
-    assert (judged["asks"], judged["next"]) == (asked["asks"], asked["next"])
+    asked, judged, again = [json.loads(text) for _, text in said]
+    assert again == asked
+    assert judged["next"] == asked["next"]
+    assert judged["asked_before"] == [first, second]
+    assert "asks" not in judged
+    assert "`next` shows them again" in judged["shown"]
     words = ["resolve", first, "--accept", "--note", "read"]
     assert cli.main("upgrade.py", "", ["resolve"], words) == 0
     one_left = json.loads(capsys.readouterr().out)
@@ -1107,7 +1112,7 @@ def test_a_place_on_the_other_side_is_named_with_its_folder_once() -> None:
         Ask("finding", f"a{n}-{n}", f"what {n}: w{n}", texts={"text": t}, how=how)
         for n, t in enumerate(texts)
     ]
-    _, shown = as_asked(asks, [])
+    _, shown = as_asked(asks, [], {})
     said = json.dumps(shown)
     assert said.count("vllm_omni/worker/") == 1
     assert "vllm-omni" not in said
@@ -1150,7 +1155,14 @@ def test_the_file_of_questions_says_the_same_once() -> None:
     text = "the GPU side calls it\nwhy: it is lost\ndo: port it"
     asks = [Ask(FINDING, f"parity-{n}", f"a.py:{n}: one", texts={"text": text}, how=(WAIVE,)) for n in (1, 2)]
     asks.append(Ask(FINDING, "parity-3", "a.py:3: other", texts={"text": text.replace("calls", "reads")}))
-    assert _page(asks) == (
+    page, where = _page(asks)
+    assert {one: page.split("\n")[int(where[one].split("-")[0]) - 1] for one in where} == {
+        "parity-1": "## parity-1, parity-2 (waive)",
+        "parity-2": "## parity-1, parity-2 (waive)",
+        "parity-3": "## parity-3 ()",
+    }
+    assert where["parity-3"] == "8-12"
+    assert page == (
         "## parity-1, parity-2 (waive)\na.py:1: one\na.py:2: one\n"
         "the GPU side calls it\nwhy: it is lost\ndo: port it\n\n"
         "## parity-3 ()\na.py:3: other\nthe GPU side reads it\nwhy: as above\ndo: as above\n"
@@ -1206,7 +1218,7 @@ def test_alike_questions_are_one_with_what_each_has_of_its_own() -> None:
         finding(2, "right", "it raises"),
         finding(3, "up", "it is silent"),
     ]
-    taken, (alike, other) = as_asked(found, ())
+    taken, (alike, other) = as_asked(found, (), {})
     assert taken == found
     assert alike["each"] == {
         "attributes-1": "1 | self.left | pkg/gpu.py:1",

@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from npu_upgrade.audit import triples
 from npu_upgrade.audit.world import Triple
@@ -15,7 +18,7 @@ from npu_upgrade.commands.next_text import MORE, against_base, as_asked, notes_o
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked, UpgradeError
-from npu_upgrade.ground.files import write_atomic
+from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
@@ -40,6 +43,8 @@ from npu_upgrade.merge.untaken import untaken
 from npu_upgrade.port.moved_on import moved_on
 from npu_upgrade.sources.tree import SourceTree
 
+_SHOWN = "shown.json"
+_NUMBER = re.compile(r"\d+")
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
@@ -57,12 +62,14 @@ class Asked:
     command: Command | None
     data: dict[str, Any]
     text: str
-    ids: tuple[str, ...]
     brief: dict[str, Any] = field(default_factory=dict)
 
 
-def asked(walk: Walk, step: Step) -> Asked:
-    """The questions of a step: those of a method or feature, and those of the same kind after them."""
+def asked(walk: Walk, step: Step, *, again: bool) -> Asked:
+    """The questions of a step: those of a method or feature, and those of the same kind after them.
+
+    What was shown before is named only, but where all is to be shown ``again``.
+    """
     assert step.stage
     kind = step.asks[0].stage
     every = in_order(step.stage.asks)
@@ -71,19 +78,27 @@ def asked(walk: Walk, step: Step) -> Asked:
     if kind == FINDING:  # why the same methods were written by hand
         every += [one for one in step.stage.asks if one.stage == LOOK]
     first, later = _first(walk, every)
-    # what is taken with that is asked about after it
-    asks, shown = as_asked([one for one in every if one not in later] or every, walk.answered)
+    now = [one for one in every if one not in later] or every  # what is taken with that is asked after it
+    shown_once = _shown(walk.folder)
+    known = set[str]() if again else shown_once
+    fresh = [one for one in now if _as_shown(one) not in known]
+    page, lines = _page(every)
+    new, shown = as_asked(fresh, walk.answered, lines) if fresh else ([], [])
+    write_atomic(walk.folder / _SHOWN, msgspec.json.encode(sorted(shown_once.union(map(_as_shown, new)))))
+    asks = [one for one in now if one in new or one not in fresh]
     later = [one for one in later if one not in asks]
     whole = [_whole(ask) for ask in asks]
     data: dict[str, Any] = {"ask": whole[0]} | ({"with_it": whole[1:]} if whole[1:] else {})
-    brief: dict[str, Any] = {"asks": shown}
-    text = "\n\n".join(_text(one) for one in whole)
+    brief: dict[str, Any] = {"asks": shown} if shown else {}
+    before = [ask.id for ask in asks if ask not in new]
+    brief |= {"asked_before": before} if before else {}
+    text = "\n\n".join([*(_text(_whole(one)) for one in new), *(f"{one}: asked before" for one in before)])
     command = step.command
     if whole[1:]:
         data["answers_file"] = _template(asks)
         text += f"\n\nall answers in one file:\n{data['answers_file']}"
         command = upgrade("resolve", "--from", "FILE", *walk.naming)
-        if len(walk.journal.answers()) < 2:  # told once, where several are asked together
+        if new and len(walk.journal.answers()) < 2:  # told once, where several are asked together
             brief["answers"] = _FORM
     run = preparing(walk) if any(map(_may_edit, step.stage.asks)) else meanwhile(walk)
     if run:
@@ -100,7 +115,7 @@ def asked(walk: Walk, step: Step) -> Asked:
     path = walk.folder / "questions.md"
     path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
-        write_atomic(path, _page(every))
+        write_atomic(path, page)
         data["all_questions"] = brief["all_questions"] = str(path)
     kinds = dict.fromkeys(one.stage for one in every)
     if later := {name: number for name, number in walk.left.items() if name not in kinds}:
@@ -109,8 +124,9 @@ def asked(walk: Walk, step: Step) -> Asked:
     failed = f"{step.stage.name} is FAIL: " if step.stage.verdict == "FAIL" else ""
     many = sum(walk.left[name] for name in kinds)
     of = ", ".join(f"{walk.left[name]} {name}" for name in kinds)
-    summary = f"{failed}{len(asks)} of {many} question{'s' if many > 1 else ''} ({of})"
-    return Asked(summary, command, data, text, tuple(ask.id for ask in asks), brief)
+    summary = f"{failed}{len(new)} of {many} question{'s' if many > 1 else ''} ({of})"
+    summary += f", {len(before)} asked before (`next` shows them again)" if before else ""
+    return Asked(summary, command, data, text, brief)
 
 
 def _first(walk: Walk, every: Sequence[Ask]) -> tuple[list[str], list[Ask]]:
@@ -197,14 +213,19 @@ def _may_edit(ask: Ask) -> bool:
     return bool(words & {"--with", "--take", "--by-hand"} or CORRECTED in ask.how)
 
 
-def meanwhile(walk: Walk) -> Command | None:
+def meanwhile(walk: Walk, *, beside_gates: bool = False) -> Command | None:
     """The emulated run, in the background, where what is asked waits for an answer and the files for no more.
 
-    What it shows is kept; an edit ends it, and leaves what the edit does not touch.
+    What it shows is kept; an edit ends it, and leaves what the edit does not touch. ``beside_gates``: it
+    begins with the plan, where that asked nothing and no port is to come, though a run of the files before
+    an edit is at work, which ends then.
     """
     by_name = {stage.name: stage for stage in walk.stages}
     run, plan = by_name.get("emulate"), by_name.get("plan")
-    if run is None or plan is None or plan.open or run.state not in (State.TODO, State.STALE):
+    if run is None or plan is None or run.state not in (State.TODO, State.STALE):
+        return None
+    ported = not any(stage.open for stage in walk.stages if stage.name == PORT)
+    if plan.open and not (beside_gates and ported and not plan.asks):
         return None
     from npu_upgrade.gates.emulation.environment import check_machine  # dear to import, and seldom needed
 
@@ -213,7 +234,8 @@ def meanwhile(walk: Walk) -> Command | None:
     except Blocked:
         return None
     with locks.alone_now(walk.folder / "emulate") as nobody:
-        return run.command.adding("--rest", "--background") if nobody and run.command else None
+        free = nobody or beside_gates
+        return run.command.adding("--rest", "--background") if free and run.command else None
 
 
 def preparing(walk: Walk) -> Command | None:
@@ -251,31 +273,39 @@ def in_order(asks: Sequence[Ask]) -> list[Ask]:
     return sorted((ask for ask in asks if ask.stage == kind), key=lambda ask: ask.group != group)
 
 
-def ending(result: Result, job: Job, known: Sequence[str] = (), *, lists: bool = False) -> Result:
+def ending(result: Result, job: Job, *, lists: bool = False) -> Result:
     """``result``, ended with what `next` would say of the job: its command, or what is asked now.
 
-    Questions that are ``known``, because they were shown together before, are named and not shown again; nor
-    in a text that ``lists`` what they are about.
+    Questions that were shown before are named and not shown again; nor are they in a text that ``lists`` what
+    they are about.
     """
     walk = upgrades.walk(job)
     step = next_step(walk)
     result.next = leading_on(walk)
     if not step.asks or step.stop or within_another():
         return result
-    found = asked(walk, step)
+    found = asked(walk, step, again=False)
     result.next = found.command
     result.data |= found.data
     said = f"{found.summary}: upgrade.py next" if lists else found.text
     result.text = f"{result.text}\n\n{said}".strip()
-    left = [id_ for id_ in known if id_ in found.ids]
-    if found.ids[0] in left:
-        shown: dict[str, Any] = {"asked_before": left}
-        result.next = upgrade("resolve", "--from", "FILE", *walk.naming) if left[1:] else step.command
-    else:
-        more = {"shown": found.summary} if "all_questions" in found.brief else {}
-        shown = more | found.brief
-    result.brief = (result.brief or {}) | shown
+    more = {"shown": found.summary} if found.brief.keys() & {"all_questions", "asked_before"} else {}
+    result.brief = (result.brief or {}) | more | found.brief
     return result
+
+
+def _shown(folder: Path) -> set[str]:
+    """The questions that commands of this job have shown."""
+    try:
+        return set(msgspec.json.decode((folder / _SHOWN).read_bytes(), type=list[str]))
+    except (OSError, msgspec.MsgspecError):
+        return set()
+
+
+def _as_shown(ask: Ask) -> str:
+    """A question by its name and texts, wherever it stands."""
+    texts = "\n".join(f"{role} {text}" for role, text in ask.texts.items())
+    return f"{ask.id} {sha256(_NUMBER.sub('', texts))}"
 
 
 def _whole(ask: Ask) -> dict[str, Any]:
@@ -295,18 +325,21 @@ def _template(asks: Sequence[Ask]) -> str:
     return "\n".join(rows)
 
 
-def _page(asks: Sequence[Ask]) -> str:
-    """All questions in full, those with the same texts as one, and what was said before said once."""
+def _page(asks: Sequence[Ask]) -> tuple[str, dict[str, str]]:
+    """All questions in full, those with the same texts as one, nothing said twice; and the lines of each."""
     alike: dict[tuple[str, str], list[Ask]] = {}
     for ask in asks:
         alike.setdefault((_body(_whole(ask)), " | ".join(options(ask))), []).append(ask)
-    said, found = set[str](), []
+    said = set[str]()
+    page: list[str] = []
+    where = dict[str, str]()
     for (body, words), same in alike.items():
         head = f"## {', '.join(one.id for one in same)} ({words})"
-        lines = [head, *(one.what for one in same), *body.split("\n")]
-        found.append("\n".join(_AGAIN.sub(r"\1as above", line) if line in said else line for line in lines))
+        lines = [head, *(line for one in same for line in one.what.split("\n")), *body.split("\n")]
+        where |= {one.id: f"{len(page) + 1}-{len(page) + len(lines)}" for one in same}
+        page += [_AGAIN.sub(r"\1as above", line) if line in said else line for line in lines] + [""]
         said |= {line for line in lines if _AGAIN.match(line)}
-    return "\n\n".join(found) + "\n"
+    return "\n".join(page), where
 
 
 _AGAIN = re.compile(r"(why: |do: |went wrong before, [^:]*: ).*")

@@ -56,6 +56,7 @@ from npu_upgrade.ground.tables import cut, first_of
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import failed_last
 from npu_upgrade.job.job import NEIGHBOUR, Job
+from npu_upgrade.job.plan_file import load_plan
 from npu_upgrade.job.stages import find_workspace
 from npu_upgrade.job.upgrade import not_run, walk
 
@@ -77,6 +78,7 @@ _PROGRESS = "progress.log"  # of a run in the background
 _NOT_COMPARED = "(not compared with the old pair yet)"
 _TOLD = "emulate.told"
 _WANTED = "emulate.wanted"  # which files somebody waits for
+_AT_WORK = "emulate.at-work"  # which files the run that has its turn is for, and whether to the end
 
 
 @dataclass(frozen=True)
@@ -141,23 +143,32 @@ def run(args: argparse.Namespace) -> Result:
     if args.list:
         return _listed()
     if args.background:
-        return _in_background(_job(args))
+        return _in_background(_job(args), rest=args.rest)
     give_way()
     with told(args, "emulate"):
         return _run(args)
 
 
-def _in_background(job: Job | None) -> Result:
+def _in_background(job: Job | None, *, rest: bool) -> Result:
     """The same command without the option, in a session of its own, behind all that somebody waits for."""
     log = job.folder / _PROGRESS if job else _folder(None) / _PROGRESS
+    data: dict[str, Any] = {"log": str(log)}
     if job:
+        following = leading_on(walk(job))
         with locks.alone_now(job.folder / "emulate") as alone:
             if alone:  # else another run still writes there
                 log.unlink(missing_ok=True)
+            elif (
+                rest
+                and _noted(job.folder / _AT_WORK) == f"{load_plan(job).subject(job.root).tree} to the end"
+            ):
+                return Result(
+                    Verdict.PASS, f"these files run already; progress in {log}", data, next=following
+                )
     process = go_behind(log)
-    data = {"process": process.pid, "log": str(log)}
     summary = f"runs in process {process.pid}; progress and result in {log}"
-    return Result(Verdict.PASS, summary, data, next=leading_on(walk(job)) if job else None)
+    data |= {"process": process.pid}
+    return Result(Verdict.PASS, summary, data, next=following if job else None)
 
 
 def _run(args: argparse.Namespace) -> Result:
@@ -199,6 +210,9 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
                     and new
                     and (last.verdict == "FAIL" or (asked.rest and not not_run(last.data.get("pending", ()))))
                 )
+                if not over:
+                    ends = " to the end" if asked.rest else ""
+                    write_atomic(gate.job.folder / _AT_WORK, f"{gate.subject.tree}{ends}")
                 yield _found_by_another(gate) if over and asked.whole else None
                 return
         gate.check()

@@ -10,7 +10,7 @@ progress, changes without effect, or another architecture; --continue goes on, w
 the named gates one after the other, until there is a question, a stuck stage or something to deliver; it
 starts no gate after five minutes: call it again then. Where several models are open, a call without a NAME
 is about all of them; --run then runs two at the same time on a machine without an NPU. In an upgrade the
-emulated run begins in the background when the audit asks, for as long as the files stay as they are.
+emulated run begins in the background beside plan and audit, and goes on until the files are edited.
 """
 
 from __future__ import annotations
@@ -106,15 +106,16 @@ def run(args: argparse.Namespace) -> Result:
         if called == last or called in again:
             break
         again |= {called} & ran.keys()
+        stage = step.stage.name if step.stage else ""
+        if stage in ("plan", "audit") and not behind:
+            behind = _begun_behind(walk) or behind
         with _beside(step, args):
             ran.pop(called, None)  # in the order of the last runs
             ran[called] = _run(step)
-        last, audited = called, step.stage is not None and step.stage.name == "audit"
+        last, behind = called, behind if stage != "emulate" else ""
         walk = named_walk(args)
         step = next_step(walk)
-        if audited and not step.needs_nobody:
-            behind = _begun_behind(walk) or behind
-    result = _result(walk, step)
+    result = _result(walk, step, again=not ran)
     broken = [row for row in ran.values() if row["verdict"] == _DEFECT][-1:]
     if broken:
         what = f"{broken[0]['stage']} ended in a defect of this program: {broken[0]['summary']}; "
@@ -143,8 +144,8 @@ def _leave_out(walk: Walk, args: argparse.Namespace) -> None:
 
 
 def _begun_behind(walk: Walk) -> str:
-    """Begin the emulated run while questions of the audit are answered; what the run is told."""
-    command = meanwhile(walk) if program() != ADAPT else None
+    """Begin the emulated run while plan and audit look, and their questions are answered; what it says."""
+    command = meanwhile(walk, beside_gates=True) if program() != ADAPT else None
     return str(answered(command, whole=False)[1].get("summary", "")) if command else ""
 
 
@@ -175,7 +176,7 @@ def _run(step: Step) -> dict[str, Any]:
     return row if code == 0 else row | {"command": str(step.command), "said": more}
 
 
-def _result(walk: Walk, step: Step) -> Result:
+def _result(walk: Walk, step: Step, *, again: bool) -> Result:
     data: dict[str, Any] = {"job": walk.name, "why": step.why, "left": walk.left}
     if left_out := walk.journal.skipped():
         data["left_out"] = left_out
@@ -193,7 +194,7 @@ def _result(walk: Walk, step: Step) -> Result:
     if not step.asks:
         data |= {"step": "run", "stages": [stage.as_json() for stage in walk.stages]}
         return Result(step.verdict, step.why, data, stage_table(walk.stages), step.command, brief={})
-    found = asked(walk, step)
+    found = asked(walk, step, again=again)
     data |= {"step": "answer"} | found.data
     return Result(step.verdict, found.summary, data, found.text, found.command, found.brief)
 

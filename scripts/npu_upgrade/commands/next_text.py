@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -16,11 +16,15 @@ from npu_upgrade.job.notes import Note, notes_for
 
 MOST_CHARACTERS = 4800
 """So much is shown of what is asked together."""
-_NOT_IN_THE_FILE, _IN_THE_FILE, _IN_CONFLICT, _OF_A_RUN = 450, 200, 1800, 1200
-"""So much of a text is shown; what omni has stands in the file at the place that is named. Of a conflict both
-sides have to be read, most of all where they end, of a failed run the end of its traceback."""
-_A_LITTLE = 120  # characters more are shown rather than told of
-MORE = "characters more, in all_questions"
+_NOT_IN_THE_FILE, _IN_THE_FILE, _IN_CONFLICT = 570, 320, 1920
+"""So long a text is shown whole; what omni has stands in the file at the place that is named."""
+_BEGIN = 160
+"""So much is shown of a longer one: who needs it reads all of it, in the file with all questions."""
+_ENDS = 300
+"""Of a side of a conflict so much of both ends."""
+_RUN, _BEGIN_OF_RUN, _END_OF_RUN = 1320, 300, 900
+"""Of a failed run the end of its traceback is enough."""
+MORE = "characters more, questions.md"
 _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
 _PROJECT = re.compile(r"^there: [\w-]+ (?=\S+:\d)")
@@ -34,6 +38,7 @@ _RULE = re.compile(r"[-=]{6,}")
 class _Entry:
     """Questions that differ in names and places only."""
 
+    lines: Mapping[str, str]
     asks: list[Ask] = field(default_factory=list)
 
     def shown(self) -> dict[str, Any]:
@@ -50,19 +55,27 @@ class _Entry:
 
     def _texts(self) -> dict[str, str]:
         """The texts of the first, without the names and the place that are its own."""
-        texts = _texts(self.asks[0])
-        told = [_THERE.sub("", _texts(ask).get("text", "")) for ask in self.asks]
+        texts = self._cut(self.asks[0])
+        told = [_THERE.sub("", self._cut(ask).get("text", "")) for ask in self.asks]
         if len(set(told)) > 1:
             texts["text"] = re.sub(r"\[\d+\]", "...", _form(told)[0])
         elif len(told) > 1:
             texts["text"] = told[0]
         return {role: text.strip("\n") for role, text in texts.items() if text}
 
+    def _cut(self, ask: Ask) -> dict[str, str]:
+        """The texts of a question, each whole or a little of it, with the lines where all of it is."""
+        where = self.lines.get(ask.id, "")
+        return {role: _cut(ask, role, text, where) for role, text in _texts(ask).items() if text}
 
-def as_asked(asks: Sequence[Ask], answered: Sequence[str]) -> tuple[list[Ask], list[dict[str, Any]]]:
+
+def as_asked(
+    asks: Sequence[Ask], answered: Sequence[str], lines: Mapping[str, str]
+) -> tuple[list[Ask], list[dict[str, Any]]]:
     """The first of the questions that there is room for, and how they are shown.
 
     ``answered`` are the texts of what was answered before: the incidents that fit these were shown then.
+    ``lines``: where each has all of its texts, in the file with all questions.
     """
     found: dict[str, _Entry] = {}
     taken: list[Ask] = []
@@ -70,7 +83,7 @@ def as_asked(asks: Sequence[Ask], answered: Sequence[str]) -> tuple[list[Ask], l
     size = 0
     for ask in asks:
         key = repr((ask.id.rpartition("-")[0], ask.how, _rest(ask), _shape(_what(ask))))
-        entry = found.setdefault(key, _Entry())
+        entry = found.setdefault(key, _Entry(lines))
         before = _size(entry.shown()) if entry.asks else 0
         entry.asks.append(ask)
         size += _size(entry.shown()) - before
@@ -158,7 +171,7 @@ def against_base(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _texts(ask: Ask) -> dict[str, str]:
-    """Of the sides what differs from the base, where that is shorter; each as far as there is room.
+    """Of the sides what differs from the base, where that is shorter.
 
     Conflicts are shown as they stand, since an answer takes their place.
     """
@@ -166,15 +179,9 @@ def _texts(ask: Ask) -> dict[str, str]:
     if "text" in texts and not texts["text"].startswith("--- "):
         texts["text"] = "\n".join(_told(ask, texts["text"]))
     texts = against_base(texts)
-    if ask.stage != CONFLICT:
-        texts = {role: _RULE.sub("---", textwrap.dedent(text)).strip("\n") for role, text in texts.items()}
     if ask.stage == CONFLICT:  # a side without lines is one that took them out
-        texts = {role: (text.strip("\n") and text) or "(nothing)" for role, text in texts.items()}
-        return {role: _cut(text, _IN_CONFLICT, _IN_CONFLICT * 2 // 3) for role, text in texts.items()}
-    if ask.is_run:
-        return {role: _cut(text, _OF_A_RUN, _OF_A_RUN * 3 // 4) for role, text in texts.items() if text}
-    most = {role: _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE for role in texts}
-    return {role: _cut(text, most[role]) for role, text in texts.items() if text}
+        return {role: (text.strip("\n") and text) or "(nothing)" for role, text in texts.items()}
+    return {role: _RULE.sub("---", textwrap.dedent(text)).strip("\n") for role, text in texts.items()}
 
 
 def _told(ask: Ask, text: str) -> Iterator[str]:
@@ -221,11 +228,17 @@ def _diff(base: str, text: str) -> str:
     return "\n".join(list(lines)[2:])
 
 
-def _cut(value: str, most: int, of_its_end: int = 0) -> str:
-    """``value`` in at most so many characters, about so many of them from its end, in whole lines."""
-    if len(value) <= most + _A_LITTLE:
-        return value
-    begin, end = value[: most - of_its_end], value[len(value) - of_its_end :] if of_its_end else ""
-    end = end.partition("\n")[2] or end
-    begin = begin.rpartition("\n")[0] or begin if end else begin
-    return f"{begin}\n... {len(value) - len(begin) - len(end)} {MORE}" + (f"\n{end}" if end else "")
+def _cut(ask: Ask, role: str, text: str, where: str) -> str:
+    """``text`` whole where it is short, else its beginning and end in whole lines, and where all of it is."""
+    if ask.stage == CONFLICT:
+        most, first, last = _IN_CONFLICT, _ENDS, _ENDS
+    elif ask.is_run:
+        most, first, last = _RUN, _BEGIN_OF_RUN, _END_OF_RUN
+    else:
+        most, first, last = _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE, _BEGIN, 0
+    if len(text) <= most:
+        return text
+    begin, end = text[:first], text[len(text) - last :] if last else ""
+    begin, end = begin.rpartition("\n")[0] or begin, end.partition("\n")[2] or end
+    told = f"... {len(text) - len(begin) - len(end)} {MORE}{f':{where}' if where else ''}"
+    return "\n".join([begin, told, end] if end else [begin, told])

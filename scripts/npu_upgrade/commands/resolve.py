@@ -31,9 +31,8 @@ from typing import Any, Literal
 import msgspec
 
 from npu_upgrade.commands.arguments import REPEATED, option
-from npu_upgrade.commands.asking import ending, in_order
+from npu_upgrade.commands.asking import ending
 from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
-from npu_upgrade.commands.next_text import as_asked
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, ChangedError
 from npu_upgrade.ground.locks import locked
@@ -189,9 +188,7 @@ def _run(args: argparse.Namespace, job: Job) -> Result:
     )
     if closed:
         return _all_of(job, [(args.id, given)])
-    alike = [one for one in found if one.stage == ask.stage]
-    shown = [one.id for one in as_asked(in_order(alike), ())[0]] if alike else []
-    return _result(job, ask, given, _answer(job, load_plan(job), given, ask), shown)
+    return _result(job, ask, given, _answer(job, load_plan(job), given, ask))
 
 
 def _entries(name: str) -> list[Given]:
@@ -401,6 +398,8 @@ def _check_fit(given: Given, ask: Ask) -> None:
         wrong = f"--take answers conflicts only, not {ask.id}"
     elif given.word and not any(how[0] == f"--{given.word}" for how in ask.how):
         wrong = f"--{given.word} does not fit {ask.id}"
+        if given.word == "accept" and ask.stage == ITEM:
+            wrong += f": it is for what an edit has closed, and the files still have it: {ask.what}"
     elif ask.stage == PORT and given.answer == "with":
         wrong = "a hunk is accepted, written by hand, left or waived"
     elif (given.word in ("by-hand", "waive", "leave") or _asks_why(given, ask)) and not given.note.strip():
@@ -539,7 +538,7 @@ def _text_of(name: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _result(job: Job, ask: Ask, given: Given, done: Answered, shown: Sequence[str]) -> Result:
+def _result(job: Job, ask: Ask, given: Given, done: Answered) -> Result:
     data: dict[str, Any] = {"job": job.id, "id": ask.id, "stage": ask.stage}
     if done.entry is None:
         data |= {"problems": done.problems, "written": False}
@@ -551,7 +550,7 @@ def _result(job: Job, ask: Ask, given: Given, done: Answered, shown: Sequence[st
     assert isinstance(entry, Answer)
     data |= {"written": bool(entry.after), "answered": _brief(entry)}
     notes, taken = {ask.id: given.note}, [(ask, entry)]
-    return _recheck(job, data, f"{ask.id}: {entry.how}", _states(taken), notes, shown, _reasons(taken))
+    return _recheck(job, data, f"{ask.id}: {entry.how}", _states(taken), notes, _reasons(taken))
 
 
 def _recheck(
@@ -560,13 +559,12 @@ def _recheck(
     said: str,
     states: Mapping[str, str],
     notes: Mapping[str, str],
-    shown: Sequence[str] = (),
     reasons: Sequence[tuple[str, str]] = (),
 ) -> Result:
     """Judge the files again where answers touched them or the plan, and say which gates are to run.
 
-    ``states`` are the new ones of items of the plan, by id; ``shown`` what was asked together with it;
-    ``reasons`` why the files were edited by hand: then nobody asks why once more.
+    ``states`` are the new ones of items of the plan, by id; ``reasons`` why the files were edited by hand:
+    then nobody asks why once more.
     """
     checked = check(job, states, notes, reasons) if states or data["written"] or reasons else None
     answer.keep_reasons(job, checked.explained if checked else ())
@@ -585,7 +583,7 @@ def _recheck(
     if accepted := hunks_to_take(job) if job.scope == ALL else []:
         now = upgrade("port", "--apply", *(accepted if len(accepted) <= _SHOWN else ["ID..."])).short
         parts.append(f"{len(accepted)} accepted and not in the files yet: `next --run` writes that, or {now}")
-    return ending(Result(Verdict.PASS, "; ".join(parts), data, brief={}), job, shown)
+    return ending(Result(Verdict.PASS, "; ".join(parts), data, brief={}), job)
 
 
 def gates_to_run(job: Job) -> list[str]:

@@ -20,6 +20,7 @@ from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.imports import derive_imports
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk
+from npu_upgrade.port.marked import marked_pieces
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import laid_out
@@ -179,7 +180,10 @@ def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstrea
         return None
     if not merged.conflicts and keys_of(resolved(merged.pieces, "ours")) == keys_of(ours):
         return None
-    text = render_pieces(_laid_out(ours, merged.pieces), ("NPU side", f"{GPU} before", GPU))
+    pieces = _laid_out(ours, merged.pieces)
+    if copied := npu.copied_from(first.unit):
+        pieces = marked_pieces(pieces, ours, split_statements(copied))
+    text = render_pieces(pieces, ("NPU side", f"{GPU} before", GPU))
     ids = tuple(hunk.id for hunk in hunks)
     decided = tuple(f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags)
     return Draft(first.runner.path, first.unit, first.group, ids, text, len(merged.conflicts), decided)

@@ -91,6 +91,12 @@ class NpuSide:
         units = parse_module(self.ascend.read(self.upstream.path)).units.values()
         return frozenset(key for unit in units for key in keys_of(statements(unit)))
 
+    def copied_from(self, unit: str) -> str | None:
+        """The text of vllm-ascend's own method that has the name of a runner's; None where there is none."""
+        units = parse_module(self.ascend.read(self.upstream.path)).units
+        copied = units.get(f"{self.upstream.class_name}.{unit.rpartition('.')[2]}")
+        return copied.source if copied else None
+
     @cached_property
     def upstream_methods(self) -> frozenset[str]:
         """The methods that vllm-ascend's own runner defines."""

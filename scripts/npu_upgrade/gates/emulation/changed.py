@@ -93,7 +93,7 @@ def changed_statements(before: str, after: str) -> Iterator[tuple[int, int]]:
     Of a compound statement only its head counts; a docstring or an import of ``__future__`` is none.
     """
     lines = _changed_lines(before.splitlines(), after.splitlines())
-    for start, end in _statements(ast.parse(after)):
+    for start, end in _statements(parsed(after)):
         if any(line in lines for line in range(start, end + 1)):
             yield start, end
 
@@ -145,13 +145,19 @@ def ranges(lines: Iterable[int]) -> list[str]:
     return [str(start) if start == end else f"{start}-{end}" for start, end in found]
 
 
-@functools.lru_cache(maxsize=256)  # one text is asked about for each run that executed it
+@functools.lru_cache(maxsize=128)  # one text is asked about for each run that executed it
+def parsed(text: str) -> ast.Module:
+    """The tree of a text, for who changes nothing in it. Raises :class:`SyntaxError`."""
+    return ast.parse(text)
+
+
+@functools.lru_cache(maxsize=256)
 def functions(text: str) -> Mapping[str, list[tuple[int, int]]]:
     """Name ("Class.method") -> the lines of its statements in order; "" has those outside of any function.
 
     What is inside a function belongs to it.
     """
-    tree = ast.parse(text)
+    tree = parsed(text)
     found: dict[str, list[tuple[int, int]]] = {}
     for name, node in definitions(tree):
         found.setdefault(name, []).extend(span for one in node.body for span in _statements(one))
@@ -196,6 +202,15 @@ def without(text: str, left_out: Collection[str]) -> str:
     return "\n".join([rest, *(f"{name}: {body}" for name, body in bodies.items() if name not in left_out)])
 
 
+@functools.lru_cache(maxsize=128)
+def outside(text: str) -> Mapping[tuple[int, int], str]:
+    """The code of each statement of a module, by its line and column, without the bodies of functions."""
+    tree = ast.parse(text)
+    for _, node in definitions(tree):
+        node.body = [ast.Pass()]
+    return {(one.lineno, one.col_offset): ast.dump(one) for one in tree.body}
+
+
 @functools.lru_cache(maxsize=256)
 def _code(text: str) -> tuple[str, dict[str, str]]:
     """A module without the bodies of its functions, and those by name."""
@@ -207,15 +222,16 @@ def _code(text: str) -> tuple[str, dict[str, str]]:
     return ast.dump(tree), bodies
 
 
-def changed_functions(before: str, after: str) -> set[str]:
+@functools.lru_cache(maxsize=256)
+def changed_functions(before: str, after: str) -> frozenset[str]:
     """The functions of ``after`` that ``before`` has not, or has otherwise."""
-    old, new = (nodes_by_name(ast.parse(text)) for text in (before, after))
-    return {name for name, nodes in new.items() if not are_equal(old.get(name), nodes)}
+    old, new = (nodes_by_name(parsed(text)) for text in (before, after))
+    return frozenset(name for name, nodes in new.items() if not are_equal(old.get(name), nodes))
 
 
 def called_names(text: str) -> Iterator[tuple[str, set[str]]]:
     """Each function with the bare names of what it calls."""
-    for name, node in definitions(ast.parse(text)):
+    for name, node in definitions(parsed(text)):
         calls = (one.func for one in walk(node) if isinstance(one, ast.Call))
         yield name, {getattr(one, "attr", getattr(one, "id", "")) for one in calls}
 
@@ -223,7 +239,7 @@ def called_names(text: str) -> Iterator[tuple[str, set[str]]]:
 def named(text: str) -> set[str]:
     """The names that a module defines, binds or reads, those after a dot too."""
     fields = ("id", "attr", "name", "arg")
-    nodes = walk(ast.parse(text))
+    nodes = walk(parsed(text))
     return {word for node in nodes for field in fields if isinstance(word := getattr(node, field, None), str)}
 
 

@@ -8,18 +8,19 @@ of the function mean what they meant.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import are_equal, is_text, walk
 from npu_upgrade.gates.emulation.changed import (
-    definitions,
     extent,
     functions,
     is_silent,
     nodes_by_name,
+    outside,
+    parsed,
     within,
 )
 
@@ -39,7 +40,7 @@ def same_execution(
     imports may come on top that bind names which nothing there had, of what ``is_loaded`` then anyway.
     """
     try:
-        old, new = ast.parse(before), ast.parse(after)
+        old, new = parsed(before), parsed(after)
     except SyntaxError:
         return None
     brought = _imports_brought(old, new)
@@ -56,20 +57,15 @@ def same_execution(
             if len(nodes[0]) != len(nodes[1]) or not all(map(pairs.in_function, *nodes)):
                 return None
             found[name] = [number for number, place in enumerate(others[name]) if place in pairs.ran]
-    if _outside(old, ()) != _outside(new, brought):
+    places_brought = {(one.lineno, one.col_offset) for one in brought}
+    rest = [code for place, code in outside(after).items() if place not in places_brought]
+    if [*outside(before).values()] != rest:
         return None
     added = {extent(one) for one in brought}
     kept = [number for number, place in enumerate(others[""]) if place not in added]
     ran = {kept[number] for number in executed.get("", ())}
     found[""] = sorted(ran.union(set(range(len(others[""]))).difference(kept) if ran else ()))
     return found
-
-
-def _outside(tree: ast.Module, left_out: Collection[ast.stmt]) -> str:
-    """The code outside of functions, with their signatures; their bodies go."""
-    for _, node in definitions(tree):
-        node.body = [ast.Pass()]
-    return "\n".join(ast.dump(one) for one in tree.body if one not in left_out)
 
 
 def _imports_brought(old: ast.Module, new: ast.Module) -> list[ast.Import | ast.ImportFrom]:
