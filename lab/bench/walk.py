@@ -4,7 +4,7 @@ No model takes part: conflicts, flags, hunks and findings are answered from the 
 release, which the maintainers made by hand; a defect that this release has itself is corrected as it is
 recorded. The repository is a real one, made of the released archives; every command is a process of its own,
 as an agent would start it. A walk is good when every gate this machine has is PASS, or holds nothing new,
-and there is one signed-off commit of the runner files on top of what was there.
+and there is one signed-off commit of the NPU side on top of what was there.
 
 Each walk has the emulated run as a gate. A default run has two; a whole one has four, and times the first
 plan with an empty cache.
@@ -335,7 +335,7 @@ def call(done: Walk, args: list[str], stdin: str = "", **environment: str) -> di
 
 
 def look_at_the_end(done: Walk) -> None:
-    """What the repository holds: one signed-off commit of the runner files, and nothing else changed."""
+    """What the repository holds: one signed-off commit of the NPU side's files, and nothing else changed."""
     commits = git(done.repo, "rev-list", "main..HEAD").split()
     if len(commits) != 1:
         done.problems.append(f"{len(commits)} commits on the upgrade branch, not one")
@@ -344,9 +344,7 @@ def look_at_the_end(done: Walk) -> None:
     if message.count("\nSigned-off-by: ") != 1:
         done.problems.append("the commit is not signed off once")
     changed = set(git(done.repo, "diff", "--name-only", "main..HEAD").split())
-    if not changed or changed - {
-        runner.path for runner in omni_side(open_source(f"dir:{done.repo}")).runners
-    }:
+    if not changed or changed - {*omni_side(open_source(f"dir:{done.repo}")).paths}:
         done.problems.append(f"the commit changes {sorted(changed)}")
     if git(done.repo, "status", "--porcelain").strip():
         done.problems.append("the working tree is not clean")

@@ -19,7 +19,6 @@ from npu_upgrade.ground.files import sha256, write_json
 from npu_upgrade.job.conflicts import FROM_PORT, conflicts_in, without
 from npu_upgrade.job.job import Job, start_job
 from npu_upgrade.lineage.marker_places import NOTE
-from npu_upgrade.lineage.marker_places import NOTE
 from npu_upgrade.lineage.marking import MARKER
 
 AR = f"{NPU_WORKER}/npu_ar_model_runner.py"

@@ -22,7 +22,7 @@ from npu_upgrade.cli.programs import ADAPT, HELP, UPGRADE
 from npu_upgrade.ground.command import Command, called_here, note
 from npu_upgrade.ground.errors import BadInput, UpgradeError, report
 from npu_upgrade.ground.files import json_text, sha256, shown_json, write_atomic
-from npu_upgrade.ground.paths import cache_root, models_folder
+from npu_upgrade.ground.paths import cache_root, from_here, models_folder
 from npu_upgrade.ground.verdict import Result
 
 EXIT_CODES = (
@@ -201,9 +201,7 @@ def _shown(result: Result, output: Path | None, argv: Sequence[str]) -> dict[str
         write_atomic(path, called_here(text))
     except BadInput as error:
         return result.head | brief | {"whole_result": f"not kept ({error.what}): add --output FILE"}
-    here = Path.cwd()
-    shown = path.relative_to(here) if path.is_relative_to(here) else path
-    return result.head | brief | {"whole_result": str(shown)}
+    return result.head | brief | {"whole_result": str(from_here(path))}
 
 
 def _first_of_each(data: dict[str, Any]) -> dict[str, Any]:

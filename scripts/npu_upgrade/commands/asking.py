@@ -19,6 +19,7 @@ from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked, UpgradeError
 from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.paths import from_here
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
@@ -116,7 +117,7 @@ def asked(walk: Walk, step: Step, *, again: bool) -> Asked:
     path.unlink(missing_ok=True)  # of what was asked before
     if every[len(asks) :] or any(MORE in str(one) for one in shown):
         write_atomic(path, page)
-        data["all_questions"] = brief["all_questions"] = str(path)
+        data["all_questions"] = brief["all_questions"] = str(from_here(path))
     kinds = dict.fromkeys(one.stage for one in every)
     if later := {name: number for name, number in walk.left.items() if name not in kinds}:
         data["asked_later"] = brief["asked_later"] = later

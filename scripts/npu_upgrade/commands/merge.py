@@ -29,7 +29,7 @@ from npu_upgrade.ground.collector import no_collector
 from npu_upgrade.ground.command import upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import json_text, read_object, sha256, write_together
-from npu_upgrade.ground.paths import cache_root, workspace_root
+from npu_upgrade.ground.paths import cache_root, from_here, workspace_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.ground.tables import table
 from npu_upgrade.ground.verdict import Result, Verdict
@@ -214,7 +214,7 @@ def _near(job: Job, tree: SourceTree) -> str:
     except OSError:  # no links here
         return str(tree.root)
     # with a slash at its end, which `find` follows a link by
-    return f"{link.relative_to(Path.cwd()) if link.is_relative_to(Path.cwd()) else link}/"
+    return f"{from_here(link)}/"
 
 
 def _written(

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -29,7 +29,8 @@ _SIDE = re.compile(r"^--- (base|ours|theirs)\n", re.MULTILINE)
 _HERE, _THERE = re.compile(r"\bhere: [^\n]*?:(\d+):.*"), re.compile(r"\bthere: (?:\S+ )?([^:\n]*:\d+|-).*")
 _PROJECT = re.compile(r"^there: [\w-]+ (?=\S+:\d)")
 _FOLDER = re.compile(r"(^there: |\| )((?:[\w.-]+/)+)(?=[\w-]+\.py:\d)", re.MULTILINE)
-_SAID = re.compile(r"why: |do: |gpu: |The override calls it ")
+_SAID = re.compile(r"why: |do: |The override calls it ")
+_SAID_OF_ALL = re.compile(r"gpu: |or: ")  # which names what it is about
 _NAME = re.compile(r"(?:self\.)?\w+(?:\(\))?|\W")
 _RULE = re.compile(r"[-=]{6,}")
 
@@ -39,6 +40,7 @@ class _Entry:
     """Questions that differ in names and places only."""
 
     lines: Mapping[str, str]
+    said: Collection[str]
     asks: list[Ask] = field(default_factory=list)
 
     def shown(self) -> dict[str, Any]:
@@ -65,8 +67,17 @@ class _Entry:
 
     def _cut(self, ask: Ask) -> dict[str, str]:
         """The texts of a question, each whole or a little of it, with the lines where all of it is."""
+        texts = {role: text for role, text in _texts(ask).items() if text}
+        if "text" in texts:
+            kept = [line for line in texts["text"].split("\n") if line not in self.said]
+            texts["text"] = "\n".join(kept)
+        limits = [_limits(ask, role) for role in texts]
+        if ask.stage == CONFLICT and any(len(text) > _IN_CONFLICT for text in texts.values()):
+            limits = [(2 * _ENDS, _ENDS, _ENDS) for _ in texts]  # all of them are to be read there
         where = self.lines.get(ask.id, "")
-        return {role: _cut(ask, role, text, where) for role, text in _texts(ask).items() if text}
+        return {
+            role: _cut(text, *most, where) for (role, text), most in zip(texts.items(), limits, strict=True)
+        }
 
 
 def as_asked(
@@ -80,10 +91,11 @@ def as_asked(
     found: dict[str, _Entry] = {}
     taken: list[Ask] = []
     told = {note for text in answered for note in notes_for("", text)}
+    said = set[str]()
     size = 0
     for ask in asks:
         key = repr((ask.id.rpartition("-")[0], ask.how, _rest(ask), _shape(_what(ask))))
-        entry = found.setdefault(key, _Entry(lines))
+        entry = found.setdefault(key, _Entry(lines, frozenset(said)))
         before = _size(entry.shown()) if entry.asks else 0
         entry.asks.append(ask)
         size += _size(entry.shown()) - before
@@ -91,6 +103,7 @@ def as_asked(
             entry.asks.pop()
             break
         taken.append(ask)
+        said |= {line for line in ask.texts.get("text", "").split("\n") if _SAID_OF_ALL.match(line)}
     shown = _once([entry.shown() for entry in found.values() if entry.asks])
     notes = [note for note in notes_of(taken[0]) if note not in told]
     if notes:
@@ -116,10 +129,12 @@ def _what(ask: Ask) -> str:
     """What it is about, with the line where it stands, else with the lines of the method."""
     here = _HERE.search(ask.texts.get("text", ""))
     line = here[1] if here else f"{ask.first}-{ask.last}" if ask.first else ""
-    if not ask.path or re.match(rf"{re.escape(ask.path)}:\d", ask.what):
+    if not ask.path:
         return ask.what
-    place = f"{ask.path}:{line}" if line else ask.path
-    return f"{place}: {ask.what.removeprefix(f'{ask.path}: ')}"
+    what = ask.what.removeprefix(f"{ask.path}: ").replace(f": {ask.path} ", ": this file ")
+    if re.match(rf"{re.escape(ask.path)}:\d", what):
+        return what
+    return f"{ask.path}:{line}: {what}" if line else f"{ask.path}: {what}"
 
 
 def _there(ask: Ask) -> list[str]:
@@ -228,14 +243,17 @@ def _diff(base: str, text: str) -> str:
     return "\n".join(list(lines)[2:])
 
 
-def _cut(ask: Ask, role: str, text: str, where: str) -> str:
-    """``text`` whole where it is short, else its beginning and end in whole lines, and where all of it is."""
+def _limits(ask: Ask, role: str) -> tuple[int, int, int]:
+    """How long a text is shown whole, and how much of the beginning and end of a longer one."""
     if ask.stage == CONFLICT:
-        most, first, last = _IN_CONFLICT, _ENDS, _ENDS
-    elif ask.is_run:
-        most, first, last = _RUN, _BEGIN_OF_RUN, _END_OF_RUN
-    else:
-        most, first, last = _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE, _BEGIN, 0
+        return _IN_CONFLICT, _ENDS, _ENDS
+    if ask.is_run:
+        return _RUN, _BEGIN_OF_RUN, _END_OF_RUN
+    return _IN_THE_FILE if role.startswith("ours") else _NOT_IN_THE_FILE, _BEGIN, 0
+
+
+def _cut(text: str, most: int, first: int, last: int, where: str) -> str:
+    """``text`` whole where it is short, else its beginning and end in whole lines, and where all of it is."""
     if len(text) <= most:
         return text
     begin, end = text[:first], text[len(text) - last :] if last else ""

@@ -44,3 +44,9 @@ def workspace_root(workspace: Path) -> Path:
     if not ignore.exists():
         ignore.write_text("*\n", encoding="utf-8")
     return root
+
+
+def from_here(path: Path) -> Path:
+    """``path`` from the present folder, where it is in it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
