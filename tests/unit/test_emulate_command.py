@@ -1011,6 +1011,20 @@ def test_who_waits_says_for_which_files(machine, upgrade, run, monkeypatch):
     assert (upgrade.job.folder / "emulate.wanted").read_text() == tree
 
 
+def test_who_waits_for_the_rest_is_told_in_time_and_waits_on(machine, upgrade, run, monkeypatch):
+    """Who calls often ends a command after ten minutes."""
+    assert run()[0] == 0
+    machine.known.clear()
+    monkeypatch.setattr(emulate, "_MOST_WAITED", 2)
+    waited = []
+    monkeypatch.setattr(emulate, "sleep", waited.append)
+    with locks.alone_now(upgrade.job.folder / "emulate"):
+        code, data = run("--rest")
+    assert (code, len(waited)) == (0, 2)
+    assert data["summary"].startswith("the others are at work still")
+    assert {"emulate", "--rest"} <= {*data["next"].split()}
+
+
 def test_a_run_that_nobody_waits_for_is_no_stage_at_work(machine, upgrade, run, monkeypatch):
     monkeypatch.setenv("NPU_UPGRADE_BEHIND", "1")
     monkeypatch.setattr(emulate, "give_way", lambda: None)

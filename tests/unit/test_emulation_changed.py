@@ -100,6 +100,10 @@ def test_a_body_that_did_not_run_does_not_count_and_its_signature_does():
     assert kept != without(RUNNER.replace("def idle(self)", "def idle(self, y)"), ["Runner.idle"])
     assert kept != without(RUNNER.replace("size = 2", "size = 3"), ["Runner.idle"])
     assert kept != without(RUNNER.replace("return self.size", "return 0"), ["Runner.idle"])
+    assert kept == without(f"import copy\nfrom os import path\n{RUNNER}", ["Runner.idle"]), (
+        "nothing names them"
+    )
+    assert kept != without(f"import vllm\n{RUNNER}", ["Runner.idle"]), "to load it may do anything"
     assert kept != without(RUNNER + "\n    def step_more(self):\n        pass\n", ["Runner.idle"])
 
 

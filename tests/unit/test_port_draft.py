@@ -13,7 +13,7 @@ from npu_upgrade.code.statements import split_statements
 from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.marking import MARKER
 from npu_upgrade.port import draft
-from npu_upgrade.port.draft import Draft, _less_replaced, _new_steps, _sides, _without
+from npu_upgrade.port.draft import Draft, _less_kept, _less_replaced, _new_steps, _sides, _without
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.marked import marked_pieces
 from npu_upgrade.port.npu_side import NpuSide
@@ -88,6 +88,24 @@ def test_a_new_step_of_the_gpu_side_has_a_place_where_nothing_stood_before(
     steps = _new_steps(diff, diff.pieces, cast("Runner", runner), npu)
     left = _less_replaced(split_statements(old), split_statements(ours), steps)
     assert ("self.cache.drain()" not in [one.key for one in left]) is comes
+
+
+@pytest.mark.parametrize(
+    ("new", "upstream", "stays"),
+    [
+        ("", "    self.cache.drain()\n", True),
+        ("", "", False),  # vllm-ascend went the same way
+        ("    self.cache.drain(batch)\n", "    self.cache.drain()\n", False),  # the GPU side has another
+    ],
+)
+def test_what_the_gpu_side_took_out_with_vllm_stays_where_vllm_ascend_has_it(
+    new: str, upstream: str, stays: bool
+) -> None:
+    old = BEFORE.replace("    return", "    self.cache.drain()\n    return")
+    texts = [BEFORE.replace("    return", f"{part}    return") for part in (new, upstream)]
+    diff = diff_units(*map(split_statements, (old, texts[0])))
+    left = _less_kept(split_statements(old), diff, split_statements(texts[1]))
+    assert ("self.cache.drain()" not in [one.key for one in left]) is stays
 
 
 def test_the_fields_of_a_file_without_conflicts_come_beside_a_file_with_some(

@@ -73,6 +73,7 @@ _MOST = 6
 _KNOWN = 80  # characters of why the old pair fails too
 _CAUSE = 200  # characters of how a known defect shows
 _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
+_MOST_WAITED = 540  # seconds for the rest: who calls has a limit as well, often of ten minutes
 _TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
 _PROGRESS = "progress.log"  # of a run in the background
 _NOT_COMPARED = "(not compared with the old pair yet)"
@@ -178,7 +179,7 @@ def _run(args: argparse.Namespace) -> Result:
         return list(_Playing(asked).results())[-1]
     with _turn(asked) as found:
         if found:
-            return ending(found, job)
+            return found if found.next else ending(found, job)
         try:
             # What is needed is evidence of its own first: somebody may wait for it while the rest runs.
             record = partial(_recorded, asked)
@@ -220,6 +221,12 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
         failed = last is not None and last.verdict == "FAIL" and last.id != _last_told(gate.job)
         if asked.whole and (failed or (not asked.rest and (new or passed))):
             yield _found_by_another(gate)
+            return
+        if asked.rest and last and not is_behind() and looks * _LOOK_AGAIN >= _MOST_WAITED:
+            so_far = _found_by_another(gate)
+            so_far.summary = f"the others are at work still, the next command waits on: {so_far.summary}"
+            so_far.next = Command.of(current())
+            yield so_far
             return
         if _wanted(gate.job) != gate.subject.tree:
             write_atomic(gate.job.folder / _WANTED, gate.subject.tree)

@@ -25,7 +25,7 @@ from npu_upgrade.job.changes import base_of, edited, top_folders
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.plan_file import Plan
 from npu_upgrade.lineage.project import is_aside
-from npu_upgrade.sources.checkout import Checkout, open_checkout
+from npu_upgrade.sources.checkout import Checkout, open_checkout, text_at
 from npu_upgrade.sources.tree import open_source
 
 PENDING = "pending"
@@ -148,8 +148,7 @@ class _Delivered:
 
     def before(self, path: str) -> str | None:
         """A file's text before the upgrade; None for one that is new."""
-        done = self.checkout.run("show", f"{self.base}:{path}")
-        return done.stdout if done.returncode == 0 else None
+        return text_at(self.checkout, self.base, path)
 
     def digest(self, name: str) -> str | None:
         """The hash of the file that an engine calls ``name``; None for one that the checkout has not."""

@@ -173,6 +173,9 @@ def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstrea
     base, theirs = _sides(diff, hunks, of_cuda)
     steps = _new_steps(diff, [piece for hunk in hunks for piece in hunk.pieces], first.runner, npu)
     base = _less_replaced(base, ours, steps)
+    copied = npu.copied_from(first.unit)
+    if copied:
+        base = _less_kept(base, diff, split_statements(copied))
     if first.unit.rpartition(".")[2] in npu.upstream_methods:
         theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
     merged = merge_method(base, ours, theirs, Context(takes_new=True))
@@ -181,7 +184,7 @@ def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstrea
     if not merged.conflicts and keys_of(resolved(merged.pieces, "ours")) == keys_of(ours):
         return None
     pieces = _laid_out(ours, merged.pieces)
-    if copied := npu.copied_from(first.unit):
+    if copied:
         pieces = marked_pieces(pieces, ours, split_statements(copied))
     text = render_pieces(pieces, ("NPU side", f"{GPU} before", GPU))
     ids = tuple(hunk.id for hunk in hunks)
@@ -206,6 +209,20 @@ def _new_steps(
         if old and new and all(has) and not any(f"self.{name}(" in text for name in called for text in texts):
             found.append(tuple(old))
     return found
+
+
+def _less_kept(base: Sequence[Statement], diff: UnitDiff, upstream: Sequence[Statement]) -> list[Statement]:
+    """``base`` without what the GPU side only took out and vllm-ascend's own method has still: it stays here.
+
+    It followed vLLM in that, and vllm-ascend did not.
+    """
+    has, new = {one.key for one in upstream}, {one.key for one in diff.new}
+    taken_out = [
+        one for piece in diff.pieces if piece.b0 == piece.b1 for one in diff.old[piece.a0 : piece.a1]
+    ]
+    kept = {one.key for one in taken_out if not one.is_header} & has - new
+    left = [one for one in base if one.key not in kept]
+    return left if syntax_error(left) is None else list(base)
 
 
 def _called(key: str) -> str:

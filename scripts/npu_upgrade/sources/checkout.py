@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -106,6 +107,16 @@ class Checkout:
             yield scratch
 
 
+@functools.lru_cache(maxsize=256)
+def text_at(checkout: Checkout, commit: str, path: str) -> str | None:
+    """The text of a file in a commit, by the SHA of that; None where it has no such file."""
+    done = checkout.run("show", f"{commit}:{path}")
+    return done.stdout if done.returncode == 0 else None
+
+
+_known: set[tuple[Path, int]] = set()  # the folders that were seen to be the top of a checkout
+
+
 def open_checkout(path: Path, option: str = "--repo") -> Checkout:
     """The checkout whose top folder is ``path``; raises :class:`BadInput` for anything else.
 
@@ -114,6 +125,8 @@ def open_checkout(path: Path, option: str = "--repo") -> Checkout:
     if not path.is_dir():
         raise BadInput(f"no folder {path}", expected="a git checkout", try_=f"{option} PATH of the clone")
     checkout = Checkout(path.resolve())
+    if (checkout.root, path.stat().st_ino) in _known:
+        return checkout
     done = checkout.run("rev-parse", "--show-toplevel")
     top = done.stdout.rstrip("\n")
     if done.returncode != 0 or not top:
@@ -128,4 +141,5 @@ def open_checkout(path: Path, option: str = "--repo") -> Checkout:
             expected="the checkout's top folder",
             try_=f"{option} {top}",
         )
+    _known.add((checkout.root, path.stat().st_ino))
     return checkout

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,6 +27,7 @@ _SETTINGS = (
 )  # fmt: skip
 _SAFE = ("--no-pager", *(part for setting in _SETTINGS for part in ("-c", setting)))
 _KEPT = {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"}  # they hold safe.directory
+_SHA = re.compile(r"[0-9a-f]{40,64}")
 _FETCHING = re.compile(r"promisor|lazy fetch|transport '\w+' not allowed|protocol '\w+' is not allowed")
 
 
@@ -56,6 +59,9 @@ class Repo:
             _refuse(f"{self.path} is not a git repository ({reason.splitlines()[0]})")
         self.git_dir = Path(os.fsdecode(done.stdout.rstrip(b"\n")))
         self._known: dict[str, bytes] = {}
+        self._listed: dict[str, dict[str, str]] = {}
+        self.asked = Counter[str]()
+        """How many files of a commit were asked for one by one."""
 
     @cached_property
     def is_shallow(self) -> bool:
@@ -69,8 +75,7 @@ class Repo:
 
     def resolve(self, ref: str) -> str:
         """The full SHA of the commit a tag, branch (local or of a remote) or SHA names."""
-        remotes = [f"refs/remotes/{remote}/{ref}" for remote in self._text("remote").split()]
-        for candidate in (ref, *sorted(remotes, key=lambda name: "/origin/" not in name)):
+        for candidate in self._names_of(ref):
             done = self._git(
                 "rev-parse",
                 "--verify",
@@ -90,6 +95,12 @@ class Repo:
             expected=f"a tag, branch or SHA, such as {', '.join(near)}" if near else "a tag, branch or SHA",
             try_=f"`git -C {self.path} fetch --tags` when it is newer than the clone",
         )
+
+    def _names_of(self, ref: str) -> Iterator[str]:
+        """What a ref may be called here: as it is, and as a branch of each remote."""
+        yield ref
+        remotes = [f"refs/remotes/{remote}/{ref}" for remote in self._text("remote").split()]
+        yield from sorted(remotes, key=lambda name: "/origin/" not in name)
 
     def commit_date(self, sha: str) -> datetime:
         """The committer's date of a commit, in UTC."""
@@ -141,12 +152,16 @@ class Repo:
 
     def files(self, sha: str) -> dict[str, str]:
         """Path -> blob SHA of every regular file in the tree of a commit."""
+        if sha in self._listed:
+            return self._listed[sha]
         entries = {}
         for line in self._git("ls-tree", "-r", "-z", sha).stdout.split(b"\0")[:-1]:
             head, _, path = line.partition(b"\t")
             mode, _, blob = head.decode().split()
             if mode.startswith("100"):
                 entries[os.fsdecode(path)] = blob
+        if _SHA.fullmatch(sha):
+            self._listed[sha] = entries
         return entries
 
     def list(self, sha: str, prefix: str = "") -> Names:
@@ -279,6 +294,20 @@ class Repo:
                 try_=f"`git -C {self.path} fsck`, or a fresh clone",
             )
         return done
+
+
+def clone_at(path: Path | str) -> Repo:
+    """The clone at ``path``, one for all of a process: what was read of a commit stays read.
+
+    Raises :class:`BadInput` as :class:`Repo` does.
+    """
+    where = Path(path).expanduser().resolve()
+    return _clone_at(where, where.stat().st_ino) if where.exists() else Repo(where)
+
+
+@functools.lru_cache(maxsize=8)
+def _clone_at(path: Path, _inode: int) -> Repo:
+    return Repo(path)
 
 
 def below(paths: Iterable[str], prefix: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,12 +18,13 @@ from npu_upgrade.ground.errors import BadInput, UpgradeError
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources import archives, index
-from npu_upgrade.sources.git import Repo, below, decoded, no_file, version_of_tag
+from npu_upgrade.sources.git import Repo, below, clone_at, decoded, no_file, version_of_tag
 from npu_upgrade.sources.spec import Spec, parse_spec
 
 PACKAGES = {"vllm_ascend": "vllm-ascend", "vllm_omni": "vllm-omni", "vllm": "vllm"}
 Paths = list[str]  # SourceTree.list hides the builtin inside the class
 _SINGLY = 20  # so many files of a commit are read one by one, then its Python at once
+_FEW = 200  # files: then at the first one
 _SKIPPED = {".git", "__pycache__", ".npu-upgrade"}
 
 
@@ -127,7 +127,7 @@ def _open_release(spec: Spec) -> SourceTree:
 
 
 def _open_git(spec: Spec) -> SourceTree:
-    repo = Repo(spec.path)
+    repo = clone_at(spec.path)
     return tree_at(repo, repo.resolve(spec.ref), str(spec))
 
 
@@ -135,10 +135,10 @@ def tree_at(repo: Repo, sha: str, requested: str = "") -> SourceTree:
     """The tree of a commit; trees of one ``repo`` share what was read."""
     date, tags = repo.describe(sha)
     blobs = cache(lambda: repo.files(sha))  # listed on first use
-    asked = itertools.count()
 
     def data(path: str) -> bytes:
-        if next(asked) == _SINGLY:
+        repo.asked[sha] += 1
+        if repo.asked[sha] == (1 if len(blobs()) <= _FEW else _SINGLY):
             with contextlib.suppress(UpgradeError):  # a clone may lack what nobody asks for
                 repo.keep(blob for name, blob in blobs().items() if name.endswith(".py"))
         return repo.blob(blobs()[path])

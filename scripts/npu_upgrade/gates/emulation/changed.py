@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.code.signatures import Function
@@ -90,11 +91,13 @@ def coverage(new: Triple, old: Triple | None, executed: Mapping[str, Iterable[in
 def changed_statements(before: str, after: str) -> Iterator[tuple[int, int]]:
     """First and last line of each statement of ``after`` that has a line ``before`` does not have.
 
-    Of a compound statement only its head counts; a docstring or an import of ``__future__`` is none.
+    Of a compound statement only its head counts. A docstring is none, nor is an import of ``__future__``, nor
+    one of the standard library that nothing names.
     """
     lines = _changed_lines(before.splitlines(), after.splitlines())
+    silent = {*map(extent, _for_nothing(parsed(after)))}
     for start, end in _statements(parsed(after)):
-        if any(line in lines for line in range(start, end + 1)):
+        if (start, end) not in silent and any(line in lines for line in range(start, end + 1)):
             yield start, end
 
 
@@ -161,7 +164,7 @@ def functions(text: str) -> Mapping[str, list[tuple[int, int]]]:
     found: dict[str, list[tuple[int, int]]] = {}
     for name, node in definitions(tree):
         found.setdefault(name, []).extend(span for one in node.body for span in _statements(one))
-    inside = {span for spans in found.values() for span in spans}
+    inside = {span for spans in found.values() for span in spans} | {*map(extent, _for_nothing(tree))}
     return {"": [span for span in _statements(tree) if span not in inside]} | found
 
 
@@ -197,29 +200,59 @@ def executed_lines(text: str, statements: Mapping[str, Iterable[int]]) -> set[in
 
 
 def without(text: str, left_out: Collection[str]) -> str:
-    """The code of a module without comments, places, docstrings, and the bodies of functions ``left_out``."""
+    """The code of a module without comments, places, docstrings, and the bodies of functions ``left_out``.
+
+    What it imports of the standard library and never names is left out too: it runs nothing.
+    """
     rest, bodies = _code(text)
     return "\n".join([rest, *(f"{name}: {body}" for name, body in bodies.items() if name not in left_out)])
 
 
 @functools.lru_cache(maxsize=128)
 def outside(text: str) -> Mapping[tuple[int, int], str]:
-    """The code of each statement of a module, by its line and column, without the bodies of functions."""
+    """The code of each statement of a module, by its line and column, without the bodies of functions.
+
+    What it imports of the standard library and never names is left out.
+    """
     tree = ast.parse(text)
+    idle = _for_nothing(tree)
     for _, node in definitions(tree):
         node.body = [ast.Pass()]
-    return {(one.lineno, one.col_offset): ast.dump(one) for one in tree.body}
+    return {(one.lineno, one.col_offset): ast.dump(one) for one in tree.body if one not in idle}
 
 
 @functools.lru_cache(maxsize=256)
 def _code(text: str) -> tuple[str, dict[str, str]]:
     """A module without the bodies of its functions, and those by name."""
     tree, bodies = ast.parse(text), dict[str, str]()
+    tree.body = [one for one in tree.body if one not in _for_nothing(tree)]
     for name, node in definitions(tree):
         body = node.body[1:] if is_text(node.body[0]) else node.body
         bodies[name] = bodies.get(name, "") + ast.dump(ast.Module(body, []))
         node.body = [ast.Pass()]
     return ast.dump(tree), bodies
+
+
+def _for_nothing(tree: ast.Module) -> list[ast.stmt]:
+    """The imports of the standard library of which a module names nothing."""
+    names = {node.id for node in walk(tree) if isinstance(node, ast.Name)}
+    return [one for one in tree.body if _is_standard(one) and names.isdisjoint(map(_binds, one.names))]
+
+
+def _is_standard(statement: ast.stmt) -> TypeGuard[ast.Import | ast.ImportFrom]:
+    if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return False
+    modules = [one.name for one in statement.names]
+    if isinstance(statement, ast.ImportFrom):
+        modules = [] if statement.level else [statement.module or ""]
+    return bool(modules) and all(one.partition(".")[0] in _STANDARD for one in modules)
+
+
+def _binds(alias: ast.alias) -> str:
+    return alias.asname or alias.name.partition(".")[0]
+
+
+_STANDARD = sys.stdlib_module_names - {"__future__"}
 
 
 @functools.lru_cache(maxsize=256)
