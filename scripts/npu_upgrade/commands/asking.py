@@ -149,6 +149,7 @@ def _first(walk: Walk, every: Sequence[Ask]) -> tuple[list[str], list[Ask]]:
     told = [f"this takes what the findings miss, {what}"]
     if names or ids:
         told[0] += "; leave out of the names what is not for the NPU, as what only torch.cuda can do"
+        told[0] += ", and then take its calls out of the methods that come whole" if whole else ""
     taken = {*methods.values()} if names or ids else set[str]()
     later = taken_with(survey, missing, taken, whole.keys())
     return [*told, upgrade("port", *options, *walk.naming).short], later
