@@ -31,13 +31,40 @@ BASE = RUNNERS[0].path
 DAY = "2026-03-02"
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Where the finished upgrade is, and where it is kept as it was made: to make it takes a second."""
+    root = tmp_path_factory.mktemp("evals")
+    return root / "world", root / "kept"
+
+
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A finished upgrade: merged, answered, audited, delivered."""
+def world(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> World:
+    """A finished upgrade: merged, answered, audited, delivered. Made once, and put back for each test."""
+    folder, kept = folders
+    if kept.exists():
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder, symlinks=True)
+    else:
+        folder.mkdir()
+        _finished(folder, monkeypatch)
+        shutil.copytree(folder, kept, symlinks=True)
+    made = World(folder / "ascend", folder / "omni", folder / "workspace")
+    monkeypatch.chdir(made.omni)
+    places = {f"pypi:vllm-omni=={name}": f"dir:{folder / name}" for name in ("human", "old")}
+    places[f"pypi:vllm-omni=={_PLAIN.setup.omni}"] = places.pop("pypi:vllm-omni==old")
+    places["pypi:vllm-ascend==new"] = made.target
+    monkeypatch.setattr(runners, "_open", lambda spec: open_source(places[spec]))
+    monkeypatch.setattr(runners, "RELEASES", f"git:{made.ascend}@new")
+    monkeypatch.setattr(runners, "FEWEST", 1)
+    return made
+
+
+def _finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = "        # ------- Omni-new -------\n"
     marked = f"{fence}        self.talk(state)\n{fence}        return state\n"
     ours = CONFLICTING.replace("        return state\n", marked, 1)
-    made = make_world(tmp_path, ours)
+    made = make_world(folder, ours)
     monkeypatch.chdir(made.omni)
     for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
         git_at(made.omni, DAY, "config", name, value)
@@ -46,19 +73,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     upgrade("next", "--skip", "emulate", "--note", "not here")
     audit(made)
     assert upgrade("deliver", "--repo", str(made.omni))[0] == 0
-    human = tmp_path / "human"
+    human = folder / "human"
     for path in git_at(made.omni, DAY, "ls-files").split("\n"):
         (human / path).parent.mkdir(parents=True, exist_ok=True)
         (human / path).write_bytes((made.omni / path).read_bytes())
-    places = {"pypi:vllm-omni==human": f"dir:{human}"}
-    places["pypi:vllm-ascend==new"] = made.target
-    old = tmp_path / "old"
-    shutil.copytree(made.omni / "vllm_omni", old / "vllm_omni")
-    places[f"pypi:vllm-omni=={_PLAIN.setup.omni}"] = f"dir:{old}"
-    monkeypatch.setattr(runners, "_open", lambda spec: open_source(places[spec]))
-    monkeypatch.setattr(runners, "RELEASES", f"git:{made.ascend}@new")
-    monkeypatch.setattr(runners, "FEWEST", 1)
-    return made
+    shutil.copytree(made.omni / "vllm_omni", folder / "old" / "vllm_omni")
 
 
 _PLAIN = TASKS["upgrade-0.22-to-0.24"]
