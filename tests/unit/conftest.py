@@ -23,6 +23,13 @@ def no_program_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_called", [])
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Where a world is that a module makes once, and where it is kept as it was made."""
+    root = tmp_path_factory.mktemp("made")
+    return root / "world", root / "kept"
+
+
 @pytest.fixture
 def upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
     """A checkout on the upgrade branch with a merge applied and checked, and its job."""

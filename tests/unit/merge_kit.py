@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,22 @@ def make_world(folder: Path, ours: str = OURS) -> World:
     commit_at(omni, "2026-02-01", runner_files(ours))
     workspace.mkdir()
     return World(ascend, omni, workspace)
+
+
+def made_once(folders: tuple[Path, Path], make: Callable[[Path], object]) -> World:
+    """The world that ``make`` makes in the first folder, at the first call; put back as it was made later.
+
+    The second folder keeps it.
+    """
+    folder, kept = folders
+    if kept.exists():
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder, symlinks=True)
+    else:
+        folder.mkdir()
+        make(folder)
+        shutil.copytree(folder, kept, symlinks=True)
+    return World(folder / "ascend", folder / "omni", folder / "workspace")
 
 
 def audit(world: World) -> tuple[int, dict[str, Any], str]:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from lineage_kit import RUNNERS, git_at, write_tree
-from merge_kit import CONFLICTING, World, audit, make_world, upgrade
+from merge_kit import CONFLICTING, World, audit, made_once, make_world, upgrade
 from msgspec.structs import replace
 
 import run
@@ -31,27 +31,12 @@ BASE = RUNNERS[0].path
 DAY = "2026-03-02"
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Where the finished upgrade is, and where it is kept as it was made: to make it takes a second."""
-    root = tmp_path_factory.mktemp("evals")
-    return root / "world", root / "kept"
-
-
 @pytest.fixture
 def world(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> World:
     """A finished upgrade: merged, answered, audited, delivered. Made once, and put back for each test."""
-    folder, kept = folders
-    if kept.exists():
-        shutil.rmtree(folder)
-        shutil.copytree(kept, folder, symlinks=True)
-    else:
-        folder.mkdir()
-        _finished(folder, monkeypatch)
-        shutil.copytree(folder, kept, symlinks=True)
-    made = World(folder / "ascend", folder / "omni", folder / "workspace")
+    made = made_once(folders, lambda folder: _finished(folder, monkeypatch))
     monkeypatch.chdir(made.omni)
-    places = {f"pypi:vllm-omni=={name}": f"dir:{folder / name}" for name in ("human", "old")}
+    places = {f"pypi:vllm-omni=={name}": f"dir:{folders[0] / name}" for name in ("human", "old")}
     places[f"pypi:vllm-omni=={_PLAIN.setup.omni}"] = places.pop("pypi:vllm-omni==old")
     places["pypi:vllm-ascend==new"] = made.target
     monkeypatch.setattr(runners, "_open", lambda spec: open_source(places[spec]))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from lineage_kit import NPU_WORKER, RUNNERS, commit_at, git_at
-from merge_kit import CONFLICTING, OURS, World, audit, make_world, upgrade
+from merge_kit import CONFLICTING, OURS, World, audit, made_once, make_world, upgrade
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
@@ -67,9 +67,11 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str) -> World
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """An upgrade that is applied to a checkout, with one conflict."""
-    return started(tmp_path, monkeypatch, CONFLICTING)
+def world(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> World:
+    """An upgrade that is applied to a checkout, with one conflict. Made once, and put back for each test."""
+    world = made_once(folders, lambda folder: started(folder, monkeypatch, CONFLICTING))
+    monkeypatch.chdir(world.omni)
+    return world
 
 
 def ask() -> dict[str, Any]:
