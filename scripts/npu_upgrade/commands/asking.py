@@ -305,9 +305,9 @@ def _shown(folder: Path) -> set[str]:
 
 
 def _as_shown(ask: Ask) -> str:
-    """A question by its name and texts, wherever it stands."""
+    """A question by its name and texts, wherever it stands; one about a run that failed, by that run."""
     texts = "\n".join(f"{role} {text}" for role, text in ask.texts.items())
-    return f"{ask.id} {sha256(_NUMBER.sub('', texts))}"
+    return f"{ask.id} {ask.evidence if ask.is_run else sha256(_NUMBER.sub('', texts))}"
 
 
 def _whole(ask: Ask) -> dict[str, Any]:

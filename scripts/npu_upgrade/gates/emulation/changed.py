@@ -225,7 +225,8 @@ def outside(text: str) -> Mapping[tuple[int, int], str]:
 def _code(text: str) -> tuple[str, dict[str, str]]:
     """A module without the bodies of its functions, and those by name."""
     tree, bodies = ast.parse(text), dict[str, str]()
-    tree.body = [one for one in tree.body if one not in _for_nothing(tree)]
+    idle = _for_nothing(tree)
+    tree.body = [one for one in tree.body if one not in idle]
     for name, node in definitions(tree):
         body = node.body[1:] if is_text(node.body[0]) else node.body
         bodies[name] = bodies.get(name, "") + ast.dump(ast.Module(body, []))
