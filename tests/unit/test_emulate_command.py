@@ -1056,27 +1056,26 @@ def test_a_failure_of_what_is_needed_ends_the_rest_that_somebody_waits_for(
     assert newest(upgrade).data["failing"] == failing
 
 
-def test_what_runs_in_the_background_names_what_to_do_meanwhile(upgrade, run, monkeypatch):
-    started = []
+@pytest.fixture
+def started(monkeypatch):
+    """The commands that are begun in the background, and are not."""
+    commands = []
 
     def begin(*command, **how):
-        started.append(command)
+        commands.append(command)
         return SimpleNamespace(pid=7)
 
     monkeypatch.setattr(behind, "subprocess", SimpleNamespace(Popen=begin, DEVNULL=-3))
+    return commands
+
+
+def test_what_runs_in_the_background_names_what_to_do_meanwhile(upgrade, run, started):
     code, data = run("--rest", "--background")
     assert (code, data["process"], len(started)) == (0, 7, 1)
     assert data["next"].startswith("upgrade.py merge --omni")  # what the job is at
 
 
-def test_a_run_of_the_same_files_to_the_end_is_begun_once(upgrade, run, monkeypatch):
-    started = []
-
-    def begin(*command, **how):
-        started.append(command)
-        return SimpleNamespace(pid=7)
-
-    monkeypatch.setattr(behind, "subprocess", SimpleNamespace(Popen=begin, DEVNULL=-3))
+def test_a_run_of_the_same_files_to_the_end_is_begun_once(upgrade, run, started):
     tree = load_plan(upgrade.job).subject(upgrade.job.root).tree
     for at_work, more in ((f"{tree} to the end", 0), (tree, 1), ("another to the end", 1)):
         (upgrade.job.folder / "emulate.at-work").write_text(at_work)

@@ -173,9 +173,9 @@ def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstrea
     base, theirs = _sides(diff, hunks, of_cuda)
     steps = _new_steps(diff, [piece for hunk in hunks for piece in hunk.pieces], first.runner, npu)
     base = _less_replaced(base, ours, steps)
-    copied = npu.copied_from(first.unit)
-    if copied:
-        base = _less_kept(base, diff, split_statements(copied))
+    source = npu.copied_from(first.unit)
+    copied = split_statements(source) if source else []
+    base = _less_kept(base, diff, copied)
     if first.unit.rpartition(".")[2] in npu.upstream_methods:
         theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
     merged = merge_method(base, ours, theirs, Context(takes_new=True))
@@ -185,7 +185,7 @@ def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstrea
         return None
     pieces = _laid_out(ours, merged.pieces)
     if copied:
-        pieces = marked_pieces(pieces, ours, split_statements(copied))
+        pieces = marked_pieces(pieces, ours, copied)
     text = render_pieces(pieces, ("NPU side", f"{GPU} before", GPU))
     ids = tuple(hunk.id for hunk in hunks)
     decided = tuple(f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from npu_upgrade.code.module import Module, parse_module
+from npu_upgrade.code.module import Module, Unit, parse_module
 from npu_upgrade.code.names import names_of
 from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.code.uses import defines
@@ -88,20 +88,22 @@ class NpuSide:
     @cached_property
     def upstream_keys(self) -> frozenset[str]:
         """The statements of vllm-ascend's own runner, by their keys."""
-        units = parse_module(self.ascend.read(self.upstream.path)).units.values()
+        units = self._upstream_units.values()
         return frozenset(key for unit in units for key in keys_of(statements(unit)))
+
+    @cached_property
+    def _upstream_units(self) -> dict[str, Unit]:
+        return parse_module(self.ascend.read(self.upstream.path)).units
 
     def copied_from(self, unit: str) -> str | None:
         """The text of vllm-ascend's own method that has the name of a runner's; None where there is none."""
-        units = parse_module(self.ascend.read(self.upstream.path)).units
-        copied = units.get(f"{self.upstream.class_name}.{unit.rpartition('.')[2]}")
+        copied = self._upstream_units.get(f"{self.upstream.class_name}.{unit.rpartition('.')[2]}")
         return copied.source if copied else None
 
     @cached_property
     def upstream_methods(self) -> frozenset[str]:
         """The methods that vllm-ascend's own runner defines."""
-        units = parse_module(self.ascend.read(self.upstream.path)).units
-        return frozenset(name.rpartition(".")[2] for name in units)
+        return frozenset(name.rpartition(".")[2] for name in self._upstream_units)
 
     def is_read_beyond(self, key: str) -> bool:
         """Whether a statement of vllm-ascend's own runner sets an attribute that another file of it names."""

@@ -237,7 +237,7 @@ def _code(text: str) -> tuple[str, dict[str, str]]:
 def _for_nothing(tree: ast.Module) -> list[ast.stmt]:
     """The imports of the standard library of which a module names nothing."""
     names = {node.id for node in walk(tree) if isinstance(node, ast.Name)}
-    return [one for one in tree.body if _is_standard(one) and names.isdisjoint(map(_binds, one.names))]
+    return [one for one in tree.body if _is_standard(one) and names.isdisjoint(map(binds, one.names))]
 
 
 def _is_standard(statement: ast.stmt) -> TypeGuard[ast.Import | ast.ImportFrom]:
@@ -249,7 +249,8 @@ def _is_standard(statement: ast.stmt) -> TypeGuard[ast.Import | ast.ImportFrom]:
     return bool(modules) and all(one.partition(".")[0] in _STANDARD for one in modules)
 
 
-def _binds(alias: ast.alias) -> str:
+def binds(alias: ast.alias) -> str:
+    """The name that an import gives a value."""
     return alias.asname or alias.name.partition(".")[0]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from npu_upgrade.code.signatures import Function
 from npu_upgrade.code.walk import are_equal, is_text, walk
 from npu_upgrade.gates.emulation.changed import (
+    binds,
     extent,
     functions,
     is_silent,
@@ -44,7 +45,7 @@ def same_execution(
     except SyntaxError:
         return None
     brought = _imports_brought(old, new)
-    bound = {_binds(alias) for one in brought for alias in one.names}
+    bound = {binds(alias) for one in brought for alias in one.names}
     if not all(map(is_loaded, brought)) or bound & _names(old):
         return None
     was, now = nodes_by_name(old), nodes_by_name(new)
@@ -124,10 +125,6 @@ class _Pairs:
         return True
 
 
-def _binds(alias: ast.alias) -> str:
-    return (alias.asname or alias.name).partition(".")[0]
-
-
 @dataclass
 class _Bound:
     """The names that a function binds, those it declares to be another's, and whether it yields."""
@@ -153,7 +150,7 @@ def _bound(function: Function) -> _Bound:
         elif isinstance(node, (ast.Global, ast.Nonlocal)):
             found.declared |= {f"{node.__class__.__name__} {name}" for name in node.names}
         elif isinstance(node, ast.alias):
-            found.names.add(_binds(node))
+            found.names.add(binds(node))
         elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
             found.names.add(node.name)
         elif isinstance(node, ast.MatchMapping) and node.rest:
