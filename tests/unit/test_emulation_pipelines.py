@@ -9,7 +9,8 @@ import pytest
 from npu_emulator.dry_run.catalogue import SCENARIOS
 from npu_emulator.dry_run.models import PIPELINES
 
-NEED_TORCH = ("npu_emulator.dry_run.checks", "npu_emulator.dry_run.stages.pipeline")
+STAGES = ("pipeline", "pipeline_a5")
+NEED_TORCH = ("npu_emulator.dry_run.checks", *(f"npu_emulator.dry_run.stages.{name}" for name in STAGES))
 WANTED = {one.model: one.name for one in SCENARIOS if one.model.startswith(PIPELINES)}
 MODULES = {model: importlib.import_module(f"npu_emulator.dry_run.models.{model}") for model in WANTED}
 

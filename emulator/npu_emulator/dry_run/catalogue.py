@@ -468,7 +468,93 @@ SCENARIOS += (
 )
 
 
+_COUNTED = tuple(range(48, 58)) * 15  # more than a block of the cache
+IDLING = Probe("idle between steps", CHUNKED.prompts, check="payload")
+SCENARIOS += (
+    Scenario(
+        "ar-hybrid",
+        "an AR stage with a recurrent state, beside an idle data-parallel rank's dummy batches; the layer is "
+        "ours, its place in the cache and its metadata are a GDN layer's",
+        "hybrid",
+        "omni_ar",
+        (IDLING, *PAYLOADS, LONG_PAYLOADS),
+        ("graph",),  # without, a dummy batch has no attention and no state
+        options=_LATENT,
+    ),
+    Scenario(
+        "generation-hybrid",
+        "a one-shot stage with a recurrent state, beside an idle data-parallel rank's dummy batches; the "
+        "layer as in ar-hybrid",
+        "hybrid_generation",
+        "omni_generation",
+        (IDLING, *PAYLOADS),
+        ("graph",),
+    ),
+    Scenario(
+        "pooling-hybrid",
+        "an embedding model with a recurrent state on the AR runner, its prompts split, cached and asked "
+        "again; the layer as in ar-hybrid",
+        "hybrid_pooling",
+        "omni_ar",
+        (*PAYLOADS, LONG_PAYLOADS, replace(LONG_PAYLOADS, name="cached")),
+        ("graph",),
+        options={"enable_prefix_caching": True},
+    ),
+    Scenario(
+        "serve-omni-cached",
+        "vllm serve --omni as serve-omni with a prefix cache, asked for text alone and for the same aloud",
+        "serve_omni_cached",
+        "omni_ar",
+        (
+            Probe("chat, text", (_COUNTED,), check="payload"),
+            Probe("chat, aloud", (_COUNTED,), check="payload"),
+            Probe("chat, text again", (_COUNTED,), check="payload"),
+            Probe("stops", (), check="stops"),
+        ),
+        ("serve",),
+        options={"enforce_eager": True},
+        seconds=600,
+    ),
+    Scenario(
+        "qwen3-tts-a5",
+        "Qwen3-TTS on an A5 (Ascend 950): vllm-ascend as built for it, the operators as on an A2; deploy "
+        "file as qwen3-tts, without graphs; against the same on an A2",
+        "pipeline_a5",
+        "pipelines.qwen3_tts_a5",
+        _SPOKEN,
+        ("pipelines",),
+        options={"enforce_eager": True},
+        seconds=900,
+    ),
+    Scenario(
+        "moss-tts-uncaptured",
+        "MOSS-TTS Local as moss-tts, with a deploy file that names no steady chunk, which is so not captured",
+        "pipeline",
+        "pipelines.moss_tts_uncaptured",
+        (_SPOKEN[0], Probe("four at once", (*_LINES, *_LINES), check="payload"), _SPOKEN[3]),
+        ("pipelines",),
+        seconds=900,
+        tolerance=0.02,
+    ),
+    Scenario(
+        "minicpm-o-without-graphs",
+        "MiniCPM-o 4.5 as minicpm-o, the NPU's graphs of its vocoder turned off in the deploy file",
+        "pipeline",
+        "pipelines.minicpm_o_without_graphs",
+        (*_ASKED_OMNI[:2], _ASKED_OMNI[4]),
+        ("pipelines",),
+        seconds=900,
+        tolerance=0.3,
+    ),
+)
+
+
 _WORDS = {
+    "qwen3-tts-a5": ("a5",),
+    "serve-omni-cached": ("prefix_cache",),
+    "ar-hybrid": ("mamba", "gdn"),
+    "generation-hybrid": ("mamba", "gdn"),
+    "pooling-hybrid": ("mamba",),
     "moss-tts": ("moss",),
     "hunyuan-image3": ("hunyuan", "sampl"),
     "qwen-image": ("diffusion", "vae", "attn_backend"),
