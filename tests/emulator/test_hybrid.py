@@ -22,9 +22,9 @@ _CORRECTED = {
 _NOT_SKIPPED = {
     "path": _RUNNER,
     "at": "OmniNPUModelRunner._dummy_run",
-    "do": "replace-expression",
-    "expression": "self.gdn_query_start_loc.np.fill(0)",
-    "to": "self.gdn_query_start_loc.np.fill(1) or self.gdn_query_start_loc.np.__setitem__(0, 0)",
+    "do": "insert",
+    "code": "skip_gdn_state_update = False",
+    "place": "start",
 }
 
 

@@ -483,11 +483,10 @@ SCENARIOS += (
     ),
     Scenario(
         "generation-hybrid",
-        "a one-shot stage with a recurrent state, beside an idle data-parallel rank's dummy batches; the "
-        "layer as in ar-hybrid",
+        "a one-shot stage with a recurrent state; the layer as in ar-hybrid",
         "hybrid_generation",
         "omni_generation",
-        (IDLING, *PAYLOADS),
+        PAYLOADS,
         ("graph",),
     ),
     Scenario(
@@ -528,9 +527,9 @@ SCENARIOS += (
     ),
     Scenario(
         "moss-tts-uncaptured",
-        "MOSS-TTS Local as moss-tts, with a deploy file that names no steady chunk, which is so not captured",
+        "MOSS-TTS Local as moss-tts, with a deploy file that captures batches of one and no steady chunk",
         "pipeline",
-        "pipelines.moss_tts_uncaptured",
+        "pipelines.moss_tts_local_uncaptured",
         (_SPOKEN[0], Probe("four at once", (*_LINES, *_LINES), check="payload"), _SPOKEN[3]),
         ("pipelines",),
         seconds=900,

@@ -1,4 +1,4 @@
-"""A one-shot stage whose model has a recurrent state, beside an idle rank's dummy batches."""
+"""A one-shot stage whose model has a recurrent state."""
 
 from __future__ import annotations
 
