@@ -15,6 +15,8 @@ from npu_emulator.dry_run.models.omni_ar import TinyOmniAR
 # what the configuration of such a model says; the second for vLLM's Qwen2, whose own layers all look back
 CONFIG = {"layer_types": ["linear_attention", "full_attention"], "max_window_layers": 2}
 KEPT = 0.5  # of a state, with each token
+# a state has a vector; vllm-ascend before 0.30.0 wants it as large as the keys of a block of attention
+_AROUND = (2, 128)
 
 
 class Memory(torch.nn.Module, MambaBase):
@@ -27,7 +29,7 @@ class Memory(torch.nn.Module, MambaBase):
         vllm_config.compilation_config.static_forward_context[prefix] = self
 
     def get_state_shape(self):
-        return ((self.size,),)
+        return ((*_AROUND, self.size),)
 
     def get_state_dtype(self):
         return (torch.float32,)
@@ -52,7 +54,7 @@ class Memory(torch.nn.Module, MambaBase):
 
     def _tokens(self, states: torch.Tensor, mine) -> torch.Tensor:
         """One token of each request, or none, as a graph can repeat it."""
-        starts, cache = mine.non_spec_query_start_loc, self.kv_cache[0]
+        starts, cache = mine.non_spec_query_start_loc, self.kv_cache[0][:, 0, 0]
         count = len(starts) - 1
         slots = mine.non_spec_state_indices_tensor[:count].clamp(min=0).long()
         has_token = (starts[1:] > starts[:-1])[:, None]
@@ -64,7 +66,7 @@ class Memory(torch.nn.Module, MambaBase):
 
     def _prompts(self, states: torch.Tensor, mine) -> torch.Tensor:
         """The next part of each prompt, behind the requests that have one token."""
-        result, cache = states.clone(), self.kv_cache[0]
+        result, cache = states.clone(), self.kv_cache[0][:, 0, 0]
         starts = mine.non_spec_query_start_loc.tolist()
         slots = mine.non_spec_state_indices_tensor.tolist()
         for one in range(mine.num_decodes + mine.num_prefills):
@@ -106,7 +108,7 @@ class Remembering:
 
     @classmethod
     def get_mamba_state_shape_from_config(cls, vllm_config):
-        return ((vllm_config.model_config.get_hidden_size(),),)
+        return ((*_AROUND, vllm_config.model_config.get_hidden_size()),)
 
     @classmethod
     def get_mamba_state_dtype_from_config(cls, vllm_config):
