@@ -25,10 +25,13 @@ from npu_upgrade.commands import watch_request
 from npu_upgrade.gates.emulation.dry_run import Played
 from npu_upgrade.gates.emulation.outcome import FAIL, PASS, Outcome
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
+from npu_upgrade.lineage.items import Item
+from npu_upgrade.report.watch import render_watch
 from npu_upgrade.threeway.pieces import Flag
 from npu_upgrade.watch import importing, judge
 from npu_upgrade.watch.flags import _concerns
-from npu_upgrade.watch.records import read_state
+from npu_upgrade.watch.issue import News
+from npu_upgrade.watch.records import Entry, Seen, State, Touch, read_state
 
 RUNNER = "vllm_omni/platforms/npu/worker/npu_model_runner.py"
 HELPERS = "vllm_ascend/worker/helpers.py"
@@ -268,7 +271,14 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
             in text
         )
         assert "secret" not in text
-        assert "New since the look before: 1 broken." in text
+        assert "1 open item from 1 change of vllm-ascend: 1 for a maintainer to write." in text
+        assert (
+            f"1 change since the version that was copied ({world.first[:9]}), 1 touches vllm-omni: 1 broken."
+            in text
+        )
+        assert "broken" in text
+        assert "a maintainer has to write it" in text
+        assert ", new" not in text  # at the first look everything is
     assert "--omni dir:. --ascend git:CLONE@" in body
     assert str(world.ascend) not in body
     assert body.startswith("<!-- npu-upgrade watch: vllm-omni on vllm-ascend -->")
@@ -277,8 +287,66 @@ def test_the_issue_text_and_the_page_hold_what_others_wrote_as_text(world: World
     assert "@all" not in body
     assert "<script>alert" not in page
     assert 'class="broken"' in page
-    assert 'class="state broken">1 open item of 1 change.' in page
-    assert "OmniNPUModelRunner.run" in page
+    assert 'class="state broken">1 open item from 1 change' in page
+    assert cells(page) == {"OmniNPUModelRunner.run": "broken"}
+
+
+def cells(page: str) -> dict[str, str]:
+    """The units that the rows of the timeline colour, with the state that the last such row gives them."""
+    return {
+        unit: state for state, unit in re.findall(r'<td class="cell (?!none)(\w+)" data-unit="([^"]+)"', page)
+    }
+
+
+def test_the_page_and_the_issue_tell_what_is_new_and_what_was_closed_since(world: World) -> None:
+    own = (world.omni / RUNNER).read_text().replace("self.record(logits)", "self.record(logits.cpu())")
+    commit_at(world.omni, "2026-02-02", {RUNNER: own})
+    world.commit("2026-03-04", "self.record(logits)", "self.record(logits.numpy())")
+    world.commit("2026-03-05", "self.record(logits.numpy())", "self.record(logits)")
+    seen = world.commit("2026-03-06", "self.count(batch)", "self.count(batch, 2)")
+    _, data, _ = world.watch()
+    body, page = (Path(data[name]).read_text() for name in ("issue_text", "page"))
+    for text in (body, page):
+        assert "Nothing is open: what vllm-ascend changed merges by itself." in text
+        assert "1 broken (1 closed since)" in text
+    assert ">broken, closed since</td>" in page
+    world.commit("2026-03-07", "self.count(batch, 2)", "self.count(batch, 3)")
+    _, data, _ = world.watch()
+    body, page = (Path(data[name]).read_text() for name in ("issue_text", "page"))
+    for text in (body, page):
+        assert f"1 change since the look before ({seen[:9]}), 1 touches vllm-omni: 1 green." in text
+    assert page.count(", new</td>") == 1
+    _, data, _ = world.watch()
+    assert "0 changes since the look before" in Path(data["page"]).read_text()
+    assert "none touches vllm-omni" in Path(data["issue_text"]).read_text()
+
+
+def a_mention(*units: str, item: str = "", blocking: bool = False) -> Entry:
+    touches = tuple(Touch("a.py", unit, "copy", "b.py:run", "changed") for unit in units)
+    items = (Item("flag-1", "flag", item, path="a.py", blocking=blocking),) if item else ()
+    state = (State.BROKEN if blocking else State.FLAGGED) if item else State.GREEN
+    return Entry("0123", "pypi:b==1", "2026-01-01", "subject", state, touches, items)
+
+
+def page_of_one(entry: Entry) -> str:
+    seen = Seen("0123", "pypi:b==1", "2026-01-01", "", [entry], [item.id for item in entry.items])
+    return render_watch(("a", "b"), seen, News([entry], 1, "b 0"), None)
+
+
+def test_a_change_colours_the_unit_that_its_item_names_and_no_other() -> None:
+    page = page_of_one(a_mention("Runner.run", "Runner.run_all", item="a.py: Runner.run_all: held"))
+    assert cells(page) == {"Runner.run": "green", "Runner.run_all": "flagged"}
+    assert "1 open item from 1 change of b: 1 for a reviewer to look at." in page
+    assert '<td class="said flagged">flagged, new</td>' in page
+
+
+def test_many_units_are_named_in_the_row_of_their_change_instead_of_a_column_each() -> None:
+    few, many = ([f"Runner.run_{at}" for at in range(number)] for number in (15, 16))
+    assert '<table class="grid">' in page_of_one(a_mention(*few))
+    page = page_of_one(a_mention(*many))
+    assert '<table class="list">' in page
+    assert set(cells(page)) == set(many)
+    assert 'class="cell none"' not in page
 
 
 def fake_gh(folder: Path, monkeypatch: pytest.MonkeyPatch, issues: list[dict[str, str]]) -> Path:

@@ -33,7 +33,7 @@ from npu_upgrade.lineage.project import distribution
 from npu_upgrade.report.watch import render_watch
 from npu_upgrade.sources.spec import parse_spec
 from npu_upgrade.watch.importing import importing
-from npu_upgrade.watch.issue import markdown, marker, title
+from npu_upgrade.watch.issue import News, markdown, marker, title
 from npu_upgrade.watch.judge import Judge
 from npu_upgrade.watch.line import source_of
 from npu_upgrade.watch.look import Look, first_unclean, look, mergeable, seen_after
@@ -126,9 +126,10 @@ def run(args: argparse.Namespace) -> Result:
     seen.asked = tuple(map(whole_path, (downstream, *upstreams)))
     follow = _next(seen, asked.downstream.requested, args)
     names = (judge.ours.side.project.name, distribution(asked.package))
+    news = News(found.entries, found.steps, _since(judge, args.since, before), before is None)
     page = (args.page or workspace_root(workspace) / "watch.html").absolute()
-    write_atomic(page, render_watch(names, seen, found.entries, follow))
-    body = markdown(names, seen, found.entries, follow)
+    write_atomic(page, render_watch(names, seen, news, follow))
+    body = markdown(names, seen, news, follow)
     text = workspace_root(workspace) / "watch.md"
     write_atomic(text, body)
     write_state(workspace, state)
@@ -169,6 +170,14 @@ def _specs(args: argparse.Namespace) -> tuple[str, list[str]]:
         expected="a downstream, and the upstream that it watches",
         try_="--omni dir:., or --downstream SPEC --upstream SPEC",
     )
+
+
+def _since(judge: Judge, asked: str | None, before: Seen | None) -> str:
+    """Where the look began, in words."""
+    label = judge.line.start.label
+    if asked:
+        return label
+    return f"the look before ({label})" if before else f"the version that was copied ({label})"
 
 
 def _next(seen: Seen, downstream: str, args: argparse.Namespace) -> Command | None:

@@ -15,7 +15,7 @@ from npu_upgrade.checkpoint.gate_commands import gate_command
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.adaptation_files import Choice, Named, check_patch, choose
 from npu_upgrade.delivery.commit import Delivery, Done
-from npu_upgrade.delivery.message import Section, compose, count, counted, evidence
+from npu_upgrade.delivery.message import Section, compose, counted, evidence
 from npu_upgrade.delivery.place import open_place
 from npu_upgrade.delivery.refusals import check_contents, check_places, check_staged
 from npu_upgrade.evidence.judged import judged
@@ -25,6 +25,7 @@ from npu_upgrade.ground.command import adapt
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256, write_atomic, write_json
 from npu_upgrade.ground.kept import written
+from npu_upgrade.ground.tables import count
 from npu_upgrade.job.adaptation import DELIVERED
 from npu_upgrade.job.tree_form import form_of
 from npu_upgrade.job.validation import PENDING, Validation

@@ -110,11 +110,6 @@ def _item(text: str) -> str:
     return "- " + "\n  ".join(lines[:MOST_LINES]) + (" ..." if len(lines) > MOST_LINES else "")
 
 
-def count(number: int, noun: str) -> str:
-    """``1 file``, ``2 files``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 @dataclass(frozen=True)
 class TitleRule:
     """The prefixes a project takes: ``anywhere`` in the title, or at its start; none: any title.

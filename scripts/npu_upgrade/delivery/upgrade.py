@@ -10,7 +10,7 @@ from typing import Any
 
 from npu_upgrade.delivery import commit, publish
 from npu_upgrade.delivery.commit import Delivery, Done
-from npu_upgrade.delivery.message import Section, compose, count, counted, evidence
+from npu_upgrade.delivery.message import Section, compose, counted, evidence
 from npu_upgrade.delivery.place import not_alone, open_place
 from npu_upgrade.delivery.publish import push_command
 from npu_upgrade.delivery.refusals import check_contents, check_kept, check_places, check_staged
@@ -21,7 +21,7 @@ from npu_upgrade.evidence.subject import Subject, check_path
 from npu_upgrade.gates.emulation.compare import LAG
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput, UpgradeError
-from npu_upgrade.ground.tables import shortened
+from npu_upgrade.ground.tables import count, shortened
 from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.ask import EDITED, PORT, port_survey
 from npu_upgrade.job.changes import changed_since, edited, top_folders, untracked

@@ -28,3 +28,8 @@ def cut(text: str, most: int) -> str:
 def first_of(lines: Sequence[str], most: int) -> list[str]:
     """The first of some lines, and one that says how many more there are."""
     return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]
+
+
+def count(number: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

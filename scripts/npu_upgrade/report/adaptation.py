@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_upgrade.checkpoint.analysis_file import described
-from npu_upgrade.delivery.message import count
 from npu_upgrade.evidence.runs import features_of, mapping
 from npu_upgrade.ground.files import read_object, rows_of
+from npu_upgrade.ground.tables import count
 from npu_upgrade.job.adaptation import Adaptation
 from npu_upgrade.job.requirements import gaps
 from npu_upgrade.job.stages import Walk

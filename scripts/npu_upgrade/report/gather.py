@@ -8,11 +8,11 @@ from typing import Any
 
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module, split_lines
-from npu_upgrade.delivery.message import count
 from npu_upgrade.evidence.pins import short_pin
 from npu_upgrade.evidence.store import present_store
 from npu_upgrade.ground.errors import UpgradeError
 from npu_upgrade.ground.files import read_object, rows_of
+from npu_upgrade.ground.tables import count
 from npu_upgrade.job.ask import LOOK, PORT
 from npu_upgrade.job.conflicts import BY_HAND
 from npu_upgrade.job.job import Job

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
+from markupsafe import Markup
 
-from npu_upgrade.delivery.message import count
 from npu_upgrade.evidence.surroundings import utc_now
+from npu_upgrade.ground.tables import count
 from npu_upgrade.job import adaptation, upgrade
 from npu_upgrade.job.adaptation import Adaptation
 from npu_upgrade.job.job import Job
@@ -57,13 +58,18 @@ def template(name: str, *, escape: bool = True) -> Any:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if isinstance(value, str) else value,
     )
-    environment.filters |= {"plain": plain, "of": count}
+    environment.filters |= {"plain": plain, "of": count, "breakable": breakable}
     return environment.get_template(name)
 
 
 def plain(text: str) -> str:
     """``text`` as it stands in Markdown on one line, also in a cell of a table: no markup, no HTML."""
     return re.sub(r"([\\`*_\[\]<>|#~@])", r"\\\1", " ".join(text.split()))
+
+
+def breakable(text: str) -> Markup:
+    """A name that may be broken between its words."""
+    return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])", printable(text)))
 
 
 def printable(text: str) -> str:

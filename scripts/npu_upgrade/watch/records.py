@@ -31,6 +31,18 @@ class State(StrEnum):
     BROKEN = "broken"
     """A conflict, something gone, a new finding of the audit, or an import that fails."""
 
+    @property
+    def means(self) -> str:
+        """What it says to a reader, and who has to answer it."""
+        return _MEANS[self]
+
+
+_MEANS = {
+    State.GREEN: "merges by itself",
+    State.FLAGGED: "a reviewer has to look at it",
+    State.BROKEN: "a maintainer has to write it",
+}
+
 
 class Touch(msgspec.Struct, frozen=True):
     """One unit of ours that a step touches: its file and name, what it is to upstream, upstream's unit.
@@ -91,6 +103,10 @@ class Seen(msgspec.Struct):
             left -= {item.id for item in items}
             found += [(entry, items)] if items else []
         return found[::-1]
+
+    def is_closed(self, entry: Entry) -> bool:
+        """Whether a mention left something to a person, and nothing of it is open any more."""
+        return bool(entry.items) and not {item.id for item in entry.items} & set(self.open)
 
 
 class Watched(msgspec.Struct):
