@@ -264,4 +264,7 @@ def test_the_guide_knows_what_was_written_and_delivered(proven: World, call) -> 
     assert found["deliver"].command.argv[:5] == ["adapt.py", "deliver", NAME, "--repo", str(proven.repo)]
     commit = call()[1]["commit"]
     delivered = known()["deliver"]
-    assert (delivered.state, delivered.said) == ("done", commit)
+    assert (delivered.state, delivered.said) == (
+        "done",
+        f"commit {commit[:12]} on adapt-tiny",
+    )

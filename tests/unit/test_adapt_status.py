@@ -130,7 +130,35 @@ def test_every_state_has_a_page(call, tmp_path: Path) -> None:
         ran(tmp_path, "serve", "dummy", Verdict.FAIL)
     assert "A person is needed" in page(call).text
     served(tmp_path, code=SOME_CODE)
-    assert "accuracy is the next stage" in page(call).text
+    assert "Not delivered yet. Next: accuracy\n" in page(call).text
+
+
+def test_an_inconsistent_checkpoint_is_the_first_thing_said(call, tmp_path: Path) -> None:
+    error = Finding("error", "shard-missing", "model-2.safetensors is not there")
+    analysed(tmp_path, "Tiny", LLAMA, findings=[error])
+    text = page(call).text
+    said = "The checkpoint is inconsistent: model-2.safetensors is not there"
+    assert text.index(said) < text.index("What is to change, and why")
+    assert f"analysis: {said.lower()}" not in text.replace(said, "").lower().partition("analysis\n")[0]
+
+
+def test_a_gap_is_open_for_who_can_close_it(call, begun: Path) -> None:
+    state(begun, "plan.json", PLAN | {"strategy": {"name": "reuse"}, "decisions": []})
+    served(begun)
+    state(begun, "artifacts.json", {"trees": {"/repo": {"files": {"a.py": "text"}}}})
+    for gate in ("accuracy", "performance", "requirements"):
+        assert call("next", "--skip", gate, "--note", f"no {gate} here")[0] == 0
+    state(begun, "delivered.json", {"commit": "c0ffee" * 6, "branch": "adapt"})
+    text = Path(call("report", "--markdown")[1]["page"]).read_text("utf-8")
+    assert "Delivered: commit c0ffeec0ffee on adapt; nothing that counts ran on an NPU" in text
+    assert "\nOpen for: a reviewer, who has an NPU\n" in text
+    assert "TinyForCausalLM is to run on vllm-ascend: code for it is there" in text
+    assert "- a.py: new in vllm: write it; written\n" in text
+    assert "what it said of exactly this checkpoint" in text
+    reviewer, npu = text.index("**a reviewer**"), text.index("**who has an NPU**")
+    assert reviewer < text.index("accuracy was left out: no accuracy here") < npu
+    assert npu < text.index("npu: real weights were served on a CPU only")
+    assert "accuracy: no accuracy run" not in text  # it is told with why it was left out
 
 
 @pytest.mark.parametrize("file", ["analysis.json", "plan.json", "artifacts.json", "delivered.json"])

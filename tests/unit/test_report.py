@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,12 @@ from lineage_kit import RUNNERS, git_at
 from merge_kit import CONFLICTING, World, audit, make_world, upgrade
 from page_kit import HOSTILE, Page
 
+from npu_upgrade.job.ask import LOOK
 from npu_upgrade.job.job import open_job
-from npu_upgrade.job.journal import Skipped
+from npu_upgrade.job.journal import Answer, Skipped
+from npu_upgrade.job.stages import State
+from npu_upgrade.job.upgrade import walk as upgrade_walk
+from npu_upgrade.report.overview import overview
 from npu_upgrade.report.page import MARKDOWN, printable, render
 from npu_upgrade.report.sides import MOST_ROWS, compare
 
@@ -47,6 +52,10 @@ def test_each_state_of_a_job_has_a_page(world: World) -> None:
     assert "Not delivered yet. Next: " in text
     assert "plan: questions to answer (1 of kind conflict)" in text
     assert "0 flags, 1 conflict\n" in text
+    assert "(merged, 1 conflict, 1 of them open)" in text
+    assert "Open for: who drives the job" in text
+    assert "the merge did not decide, somebody has to" in text
+    assert "the commit is not published" not in text
     id_ = upgrade("next")[1]["ask"]["id"]
     upgrade("resolve", id_, "--take", "theirs", "--note", "read both")
     text = page_of(world).text
@@ -58,10 +67,62 @@ def test_each_state_of_a_job_has_a_page(world: World) -> None:
     upgrade("deliver", "--repo", str(world.omni))
     first, _, history = page_of(world).text.partition("History")
     assert "Delivered: commit" in first
+    assert "(merged, 1 conflict answered)" in first
+    assert first.partition("Open for: ")[2].partition("\n")[0] == "a reviewer, who has an NPU"
     assert "nothing that counts ran on an NPU" in first
     assert "not done yet" not in first
     assert re.search(r"static.*audit\s*PASS.*emulated dry-run.*left out here.*NPU real", first, re.DOTALL)
     assert "merge" in history
+
+
+def test_a_gate_that_could_not_tell_is_for_a_reviewer(world: World) -> None:
+    walk = upgrade_walk(open_job(world.omni))
+    told = {"label": "emulated dry-run", "gate": "emulate", "verdict": "INCONCLUSIVE", "id": "1"}
+    walk = replace(
+        walk,
+        standing=[*walk.standing, told | {"summary": "22 lag, 0 note, not shown: eager ar-pp2"}],
+        stages=[replace(one, state=State.DONE) if one.name == "emulate" else one for one in walk.stages],
+    )
+    first = overview(walk, "t", "w", [], [])
+    assert "whether what emulate (emulated dry-run) could not tell may stay so" in [
+        o.what for o in first.open
+    ]
+    assert list(first.words) == ["lag", "inconclusive"]
+    assert first.open[0].who == "who drives the job"
+
+
+def test_what_was_written_by_hand_is_on_the_first_screen(world: World) -> None:
+    upgrade("resolve", upgrade("next")[1]["ask"]["id"], "--take", "theirs")
+    helper = world.omni / BASE.replace("npu_model_runner", "helper")
+    helper.write_text("x = 1\n")
+    git_at(world.omni, DAY, "add", "-N", str(helper))
+    unit, why = "OmniNPUModelRunner.run", "upstream alone is wrong here"
+    open_job(world.omni).journal.add(
+        Answer, id=unit, how="accept", note=why, stage=LOOK, path=BASE, unit=unit
+    )
+    first = page_of(world).text.partition("What is proven")[0]
+    assert "Written by hand, with the reason (1)" in first
+    assert "OmniNPUModelRunner.run: upstream alone is wrong here" in first
+    assert "helper.pyedited beside the merge" in first
+    text = render(open_job(world.omni), MARKDOWN).text
+    assert "\nWritten by hand:\n\n- OmniNPUModelRunner.run: upstream alone is wrong here\n" in text
+
+
+def test_long_lists_are_folded_below_the_first_screen(world: World) -> None:
+    job = open_job(world.omni)
+    hunks = [{"id": f"port-{at}", "tier": 2, "unit": "A.run", "text": "a\nb"} for at in range(9)]
+    (job.folder / "port.json").write_text(json.dumps({"summary": "9 hunks", "hunks": hunks}))
+    rows = [{"key": f"k{at}", "what": f"finding {at}", "state": "LAG"} for at in range(7)]
+    (job.folder / "audit.json").write_text(json.dumps({"findings": rows}))
+    runs = [{"tier": "eager", "scenario": f"s{at}", "state": "PASS" if at else "FAIL"} for at in range(4)]
+    (job.folder / "emulate.json").write_text(json.dumps({"verdict": "FAIL", "summary": "4", "runs": runs}))
+    page = Page(render(job).text)
+    assert page.wrong == []
+    for part in ("9 hunks: nobody answered", "LAG 7 that the versions before have too", "PASS 3 runs"):
+        assert part in " ".join(page.text.split())
+    html = render(job).text
+    assert html.index("nobody answered</summary>") < html.rindex("port-0")
+    assert html.index("that the versions before have too</summary>") < html.rindex("finding 0")
 
 
 def test_evidence_that_does_not_count_is_in_the_history_only(world: World) -> None:

@@ -187,7 +187,6 @@ def _sections(
     how = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
     methods = f"{count(len(plan.methods), 'method')}{f': {how}' if how else ''}"
     waived = audit.data.get("waived", []) if audit else []
-    by_hand = _by_hand(job, plan)
     proven = evidence([("", record) for record in standing])
     pending = _pending(standing)
     left = not_run(pending)
@@ -213,7 +212,7 @@ def _sections(
             counted("Waived findings", _by_reason((one["key"], one["reason"]) for one in waived)),
             detail=f"({len(waived)})",
         ),
-        counted("Written by hand for the NPU side", _by_reason(by_hand)),
+        counted("Written by hand for the NPU side", written_by_hand(job, plan)),
         _ported(job),
         *_not_ported(job, plan.after_gpu),
         counted("Failed on the emulated NPU, and ruled wrong by a person", ruled),
@@ -243,6 +242,11 @@ def _pending(standing: Sequence[Record]) -> list[str]:
 
 def _is_lag(run: str) -> bool:
     return run.partition(": ")[2].startswith(LAG)
+
+
+def written_by_hand(job: Job, plan: Plan) -> list[str]:
+    """What somebody wrote by hand, each reason once with all that it is given for."""
+    return _by_reason(_by_hand(job, plan))
 
 
 def _by_hand(job: Job, plan: Plan) -> list[tuple[str, str]]:

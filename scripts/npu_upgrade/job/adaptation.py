@@ -340,7 +340,9 @@ def _delivery(one: Adaptation) -> Stage:
         said = f"not ready yet: {', '.join(waiting)}; one commit for all, or without: {command.short}"
         command = adapt("next", waiting[0], "--run")
     state = State.DONE if (one.folder / DELIVERED).is_file() else State.TODO
-    return Stage("deliver", state, str(delivered.get("commit") or said), command)
+    if commit := str(delivered.get("commit") or ""):
+        said = f"commit {commit[:12]} on {delivered.get('branch')}"
+    return Stage("deliver", state, said, command)
 
 
 def _place(one: Adaptation) -> str:

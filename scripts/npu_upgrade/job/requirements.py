@@ -25,6 +25,12 @@ from npu_upgrade.ground.command import Command, adapt
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORK_DIR
 
+STATES = ("refused", "gap", "proven", "not needed")
+"""What can become of a requirement, the worst first."""
+
+ON_NPU = ("npu", "throughput", "pins")
+"""The requirements that nothing but an NPU shows."""
+
 PINNED = ("transformers", "torch", "torch-npu", "cann")
 _MODALITIES = ("image", "video", "audio")
 _NO_DYNAMO = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
@@ -476,7 +482,7 @@ RULES = (
     Rule("failed", "no gate failed for this code", "serve", _failed),
     Rule("analysis", "the checkpoint is consistent", "analyze", _analysed),
     Rule("serve", "real weights are served", "serve", _served),
-    Rule("npu", "they are served on an NPU", "serve", _on_npu),
+    Rule("npu", "real weights are served on an NPU", "serve", _on_npu),
     Rule("right", "the answers are those of the same weights in Transformers", "serve", _right),
     *(Rule(kind, f"{kind} input is asked and answered", "serve", _modality(kind)) for kind in _MODALITIES),
     Rule("graph", "graphs run, without eager mode and with Dynamo", "features", _graph),
@@ -485,7 +491,12 @@ RULES = (
     ),
     Rule("flashcomm1", "FlashComm1 works, for mixtures", "features", _experts("flashcomm1")),
     Rule("mtp", "MTP works, where the checkpoint has it", "features", _mtp),
-    Rule("capacity", "128k of context with 16 sequences, by requests of that length", "capacity", _capacity),
+    Rule(
+        "capacity",
+        "128k of context, or all that the model has, with 16 sequences, by requests of that length",
+        "capacity",
+        _capacity,
+    ),
     Rule("accuracy", "a public task is answered better than by chance", "accuracy", _accuracy),
     Rule("throughput", "throughput and latency are measured on an NPU", "performance", _throughput),
     Rule("pins", "the release's transformers, torch and CANN ran", "serve", _pins),

@@ -11,26 +11,45 @@ from npu_upgrade.evidence.runs import features_of, mapping
 from npu_upgrade.ground.files import read_object, rows_of
 from npu_upgrade.ground.tables import count
 from npu_upgrade.job.adaptation import Adaptation
-from npu_upgrade.job.requirements import gaps
+from npu_upgrade.job.requirements import ON_NPU, STATES, Gap, gaps
 from npu_upgrade.job.stages import Walk
 from npu_upgrade.report.gather import bounded, run_of
-from npu_upgrade.report.overview import DRIVER, REVIEWER, Change, Open, Overview, overview
+from npu_upgrade.report.overview import DRIVER, HARDWARE, REVIEWER, Change, Open, Overview, overview
+
+STRATEGIES = {
+    "reuse": "code for it is there, so the change is its pages and its configuration",
+    "native adapter": "what is there does not serve it as it is, so it gets code of its own",
+    "backend patch": "vllm-ascend itself has to be changed for it",
+}
+DELIVERY = "delivery"
+"""The tree of a plan in which the change is delivered."""
+
+_ASKS = {
+    DRIVER: "not shown, and nothing is delivered without it",
+    HARDWARE: "that only an NPU can show",
+    REVIEWER: "not shown; to be shown, or accepted as a gap",
+}
 
 
 def gather_adaptation(one: Adaptation, walk: Walk) -> dict[str, Any]:
     """The data of the page: its first screen, then plain lists and dictionaries of text and numbers."""
     features, decisions, found = _features(one), one.plan.get("decisions"), one.analysed
-    facts = [("Architecture", found.properties.architecture), *described(found).items()] if found else []
+    facts: dict[str, str] = {}
+    if found:
+        facts = {"Architecture": found.properties.architecture} | described(found)
+        facts["Served by"] = found.serving.why or found.serving.by
     return {
         "first": _first(one, walk),
         "about": f"checkpoint {one.where}",
         "trees": list(_trees(one.plan)),
         "analysis": one.analysis,
-        "facts": facts,
-        "requirements": [judged.as_json() for judged in one.judged],
+        "facts": list(facts.items()),
+        "requirements": sorted(
+            (judged.as_json() for judged in one.judged), key=lambda judged: STATES.index(judged["state"])
+        ),
         "findings": bounded(rows_of(one.analysis, "findings")),
         "memory": bounded(rows_of(one.analysis, "memory")),
-        "strategy": mapping(one.plan.get("strategy")).get("name"),
+        "strategy": ": ".join(filter(None, _strategy(one))),
         "steps": bounded([step | {"files": rows_of(step, "files")} for step in rows_of(one.plan, "steps")]),
         "decisions": bounded(decisions if isinstance(decisions, list) else []),
         "artifacts": list(_artifacts(one.folder)),
@@ -40,33 +59,66 @@ def gather_adaptation(one: Adaptation, walk: Walk) -> dict[str, Any]:
 
 
 def _first(one: Adaptation, walk: Walk) -> Overview:
-    strategy = mapping(one.plan.get("strategy")).get("name")
+    strategy, means = _strategy(one)
     architecture = one.analysed.properties.architecture if one.analysed else ""
     why = f"{architecture or 'The checkpoint'} is to run on vllm-ascend" + (
-        f": {strategy}." if strategy else "."
+        f": {means or strategy}." if strategy else "."
     )
-    planned = [
-        Change(str(file.get("path")), "", f"{file.get('change')} in {file.get('root')}: {step.get('what')}")
-        for step in rows_of(one.plan, "steps")
-        for file in rows_of(step, "files")
-    ]
-    written = [
-        Change(path, "", "written from evidence") for tree in _artifacts(one.folder) for path in tree["files"]
-    ]
     title = f"{one.folder.name} on vllm-ascend"
-    return overview(walk, title, why, planned + written, list(_gaps(one)), planned=True)
+    changes, open_ = list(_changes(one)), list(_gaps(one, walk))
+    inconsistent = next((gap for gap in gaps(one.judged) if gap.id == "analysis" and gap.refused), None)
+    broken = f"{inconsistent.what[:1].upper()}{inconsistent.what[1:]}" if inconsistent else None
+    return overview(walk, title, why, changes, open_, broken, subject="this checkpoint", planned=True)
 
 
-def _gaps(one: Adaptation) -> Iterator[Open]:
-    """What the model has not shown, and what the plan leaves to be decided."""
-    if missing := gaps(one.judged):
-        words = [f"{gap.id}: {gap.what}" for gap in missing]
-        yield Open(REVIEWER, f"not shown: {', '.join(gap.id for gap in missing)}", words)
+def _strategy(one: Adaptation) -> tuple[str, str]:
+    """How the plan brings the model, by its name and in words."""
+    name = str(mapping(one.plan.get("strategy")).get("name") or "")
+    return name, STRATEGIES.get(name, "")
+
+
+def _changes(one: Adaptation) -> Iterator[Change]:
+    """The files of the plan, each with whether it is written, then those that the plan does not have."""
+    written = {path for tree in _artifacts(one.folder) for path in tree["files"]}
+    for step in rows_of(one.plan, "steps"):
+        for file in rows_of(step, "files"):
+            path, tree = str(file.get("path")), file.get("root")
+            where = "" if tree == DELIVERY else f" in {tree}"
+            done = "; written" if path in written else ""
+            written.discard(path)
+            yield Change(path, "", f"{file.get('change')}{where}: {step.get('what')}{done}")
+    yield from (Change(path, "", "written with them") for path in sorted(written))
+
+
+def _gaps(one: Adaptation, walk: Walk) -> Iterator[Open]:
+    """What the model has not shown, by who can change that, and what the plan leaves to be decided.
+
+    What a stage can still show, or was left out with, is told of that stage.
+    """
+    found: dict[str, list[Gap]] = {}
+    told = walk.journal.skipped().keys() | {
+        stage.name.partition(" ")[0] for stage in walk.stages if stage.open
+    }
+    for gap in gaps(one.judged):
+        if gap.id in told or (gap.command.name in told and not gap.refused):
+            continue
+        if any(gap.what in stage.said for stage in walk.stages if stage.open):
+            continue
+        found.setdefault(_who(gap), []).append(gap)
+    for who, those in found.items():
+        number, names = count(len(those), "requirement"), ", ".join(gap.id for gap in those)
+        yield Open(who, f"{number} {_ASKS[who]}: {names}", [f"{gap.id}: {gap.what}" for gap in those])
     decisions = one.plan.get("decisions")
     if isinstance(decisions, list) and decisions:
         yield Open(
             DRIVER, f"{count(len(decisions), 'decision')} of the plan", [str(each) for each in decisions]
         )
+
+
+def _who(gap: Gap) -> str:
+    if gap.refused:
+        return DRIVER
+    return HARDWARE if gap.elsewhere or gap.id in ON_NPU else REVIEWER
 
 
 def _trees(plan: dict[str, Any]) -> Iterator[dict[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.module import parse_module, split_lines
+from npu_upgrade.delivery.upgrade import written_by_hand
 from npu_upgrade.evidence.pins import short_pin
 from npu_upgrade.evidence.store import present_store
 from npu_upgrade.ground.errors import UpgradeError
@@ -17,10 +18,11 @@ from npu_upgrade.job.ask import LOOK, PORT
 from npu_upgrade.job.conflicts import BY_HAND
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.journal import Answer, Continued, Skipped, Undo
-from npu_upgrade.job.plan_file import plan_path
+from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.job.stages import State, Walk
 from npu_upgrade.report.overview import HARDWARE, MAINTAINER, REVIEWER, Change, Open, Overview, overview
 from npu_upgrade.report.sides import compare, differences
+from npu_upgrade.sources.git import Repo
 
 MOST_ROWS = 300
 MOST_TEXT = 3000
@@ -51,39 +53,66 @@ def gather(job: Job, walk: Walk) -> dict[str, Any]:
 def _first(job: Job, walk: Walk, plan: dict[str, Any], more: list[Open]) -> Overview:
     known = plan.get("versions") or {role: source.identity for role, source in job.inputs.named().items()}
     omni, base, ascend = (short_pin(known.get(role) or {}) for role in ("omni", "base", "ascend"))
-    paths = [*(str(one.get("path")) for one in rows_of(plan, "files")), *walk.facts["further_files"]]
+    merged, beside = [str(one.get("path")) for one in rows_of(plan, "files")], walk.facts["further_files"]
     came_from = f"{base} to " if known.get("base") else ""
-    methods = rows_of(plan, "methods")
+    methods, problem = rows_of(plan, "methods"), walk.facts["evidence_problem"]
     moved = sum(one.get("outcome") != "unchanged" for one in methods)
-    said = f"{len(methods)} methods were copied from {job.upstream} {base}"
-    why = f"{said}; it has changed {moved} of them since."
+    verb = "was" if len(methods) == 1 else "were"
+    said = f"{count(len(methods), 'method')} {verb} copied from {job.upstream} {base}"
+    why = f"{said}, which has changed {moved} of them since."
     return overview(
         walk,
         f"{job.project} {omni}: {job.upstream} {came_from}{ascend}",
         why if methods else "Nothing is merged yet.",
-        [_changed(job, path, methods) for path in paths],
+        [
+            *(Change(path, _size(job, path), _how(path, methods, rows_of(plan, "items"))) for path in merged),
+            *(Change(path, _size(job, path), "edited beside the merge") for path in beside),
+        ],
         more,
-        walk.facts["evidence_problem"],
+        f"The evidence cannot be trusted: {problem}" if problem else None,
+        by_hand=_by_hand(job),
     )
 
 
-def _changed(job: Job, path: str, methods: list[dict[str, Any]]) -> Change:
-    """A file of the upgrade: its lines against those before, and what became of its copied methods."""
+def _size(job: Job, path: str) -> str:
+    """The lines that a file has more and less than before the upgrade; empty where that is not known."""
     try:
-        before, now = ((root / path).read_text("utf-8") for root in (job.folder / "before", job.root))
-        rows = [row.kind for row in differences(before.split("\n"), now.split("\n"))]
-        added, dropped = (sum(row in (kind, "changed") for row in rows) for kind in ("added", "dropped"))
-        size = f"+{added} -{dropped}"
-    except (OSError, ValueError):
-        size = ""
+        kept, now = job.folder / "before" / path, (job.root / path).read_text("utf-8")
+        sha = str(job.inputs.omni.identity.get("sha") or "")
+        before = kept.read_text("utf-8") if kept.is_file() or not sha else Repo(job.root).read(sha, path)
+    except (OSError, ValueError, UpgradeError):
+        return ""
+    rows = [row.kind for row in differences(before.split("\n"), now.split("\n"))]
+    added, dropped = (sum(row in (kind, "changed") for row in rows) for kind in ("added", "dropped"))
+    return f"+{added} -{dropped}"
+
+
+def _how(path: str, methods: list[dict[str, Any]], items: list[dict[str, Any]]) -> str:
+    """What became of the copied methods of a file."""
     mine = [one for one in methods if one.get("path") == path and one.get("outcome") != "unchanged"]
-    return Change(path, size, "; ".join(f"{one.get('name')} ({_became(one)})" for one in mine))
+    return (
+        "; ".join(f"{one.get('name')} ({_became(one, items)})" for one in mine) or "no copy in it has changed"
+    )
 
 
-def _became(method: dict[str, Any]) -> str:
-    """``merged, 2 conflicts, 1 flag``."""
-    found = {noun: len(rows_of(method, f"{noun}s")) for noun in ("conflict", "flag")}
-    return ", ".join(["merged", *(count(number, noun) for noun, number in found.items() if number)])
+def _became(method: dict[str, Any], items: list[dict[str, Any]]) -> str:
+    """``merged, 2 conflicts answered, 3 flags, 1 not looked at``."""
+    said, where = ["merged"], f"{method.get('path')}: {method.get('name')}: "
+    for noun, done, left in (("conflict", "answered", "open"), ("flag", "looked at", "not looked at")):
+        if number := len(rows_of(method, f"{noun}s")):
+            mine = [one for one in items if str(one.get("kind")).partition("-")[0] == noun]
+            mine = [one for one in mine if str(one.get("title")).startswith(where)]
+            still = sum(one.get("state") == "open" for one in mine)
+            said += [count(number, noun) + ("" if still else f" {done}")]
+            said += [f"{still} of them {left}"] if still else []
+    return ", ".join(said)
+
+
+def _by_hand(job: Job) -> list[str]:
+    try:
+        return written_by_hand(job, load_plan(job))
+    except UpgradeError:
+        return []
 
 
 def _undecided(

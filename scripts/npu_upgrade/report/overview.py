@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from npu_upgrade.evidence.store import DRY_RUN, LABELS, NPU_REAL
 from npu_upgrade.job.stages import Stage, State, Step, Walk, next_step
@@ -22,10 +24,24 @@ MEANS = dict(
         strict=True,
     )
 )
+WORDS = {
+    "conflict": "the merge did not decide, somebody has to",
+    "flag": "the merge decided on thin evidence",
+    "lag": "the versions before have it too",
+    "note": "advice that does not count",
+    "waived": "it stays as it is, for a reason that somebody gave",
+    "pending": "not run yet",
+    "absent": "this release does not have it",
+    "inconclusive": "it could not be told",
+}
+"""Words of this tool that its verdicts use."""
+
 DRIVER = "who drives the job"
 REVIEWER = "a reviewer"
 MAINTAINER = "a maintainer"
 HARDWARE = "who has an NPU"
+PERSON = "a person"
+ORDER = (PERSON, DRIVER, REVIEWER, MAINTAINER, HARDWARE)
 
 
 @dataclass(frozen=True)
@@ -66,7 +82,8 @@ class Open:
 class Overview:
     """The first screen. ``state`` says in a sentence where the job is; ``verdict`` colours it.
 
-    ``heading`` says whether ``changed`` is done or planned.
+    ``heading`` says whether ``changed`` is done or planned; ``by_hand`` is what somebody wrote, with the
+    reason. ``subject`` is what the verdicts are of.
     """
 
     title: str
@@ -74,9 +91,28 @@ class Overview:
     why: str
     state: str
     verdict: str
+    subject: str
     changed: Sequence[Change]
+    by_hand: Sequence[str]
     proven: Sequence[Proof]
     open: Sequence[Open]
+
+    @property
+    def whom(self) -> str:
+        """Who has to decide or to do something."""
+        return ", ".join(dict.fromkeys(one.who for one in self.open))
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What the words of this tool mean that are used here."""
+        said = " ".join(
+            [*(one.how for one in self.changed), *(f"{one.verdict} {one.said}" for one in self.proven)]
+        )
+        return {
+            word: means
+            for word, means in WORDS.items()
+            if re.search(rf"(?<!\b0 )\b{word}s?\b", said, re.IGNORECASE)
+        }
 
 
 def overview(
@@ -87,16 +123,19 @@ def overview(
     more: Sequence[Open],
     broken: str | None = None,
     *,
+    by_hand: Sequence[str] = (),
+    subject: str = "these files",
     planned: bool = False,
 ) -> Overview:
     """The first screen of a walk; ``more`` is what only this kind of job leaves open.
 
+    ``broken`` is a sentence that makes all others of no use.
     ``planned``: until the delivery, ``changed`` is what is to be done.
     """
     step = next_step(walk)
     delivered = next((one for one in walk.stages if one.name == "deliver" and one.state == State.DONE), None)
     if broken:
-        state, verdict = f"The evidence cannot be trusted: {broken}", "FAIL"
+        state, verdict = broken, "FAIL"
     elif step.stop:
         state, verdict = f"A person is needed: {step.stop.why}", "FAIL"
     elif delivered:
@@ -104,17 +143,25 @@ def overview(
         state, verdict = f"Delivered: {delivered.said}", "PASS" if on_npu else "INCONCLUSIVE"
         state += "" if on_npu else "; nothing that counts ran on an NPU"
     else:
-        state, verdict = f"Not delivered yet. Next: {step.why}", "INCONCLUSIVE"
+        state, verdict = f"Not delivered yet. Next: {_next(step)}", "INCONCLUSIVE"
     skipped = [Open(REVIEWER, f"{name} was left out: {why}") for name, why in walk.journal.skipped().items()]
-    left = [*_stopped(step), *_stages(walk, step), *skipped, *more]
+    left = [*_stopped(step), *_stages(walk, step, delivered), *_untold(walk), *skipped, *more]
+    left.sort(key=lambda one: ORDER.index(one.who))
     heading = f"What {'is to change' if planned and not delivered else 'changed'}, and why"
-    return Overview(title, heading, why, state, verdict, changed, _proven(walk), left)
+    return Overview(title, heading, why, state, verdict, subject, changed, by_hand, _proven(walk), left)
+
+
+def _next(step: Step) -> str:
+    """The next stage by its name, with what is known of it."""
+    stage = step.stage
+    if stage is None or stage.state != State.TODO or stage.asks:
+        return step.why
+    return f"{stage.name}: {stage.said}" if stage.said else stage.name
 
 
 def _proven(walk: Walk) -> list[Proof]:
     """The newest verdict of each gate and label, weakest label first, and which labels have none."""
-    newest = {(one["label"], one["gate"]): one for one in walk.standing}
-    known = [one for one in newest.values() if one["label"] in LABELS]
+    known = _newest(walk)
     rows = [
         Proof(one["label"], one["gate"], one["verdict"], one["summary"], _short(one["id"])) for one in known
     ]
@@ -122,9 +169,22 @@ def _proven(walk: Walk) -> list[Proof]:
     for label in (LABELS[0], DRY_RUN, NPU_REAL) if emulated else (NPU_REAL,):
         if not any(row.label == label for row in rows):
             skipped = label == DRY_RUN and emulated and emulated.state == State.SKIPPED
-            said = f"left out: {emulated.said}" if skipped else "no verdict counts"
+            said = f"left out: {emulated.said}" if skipped else "nothing ran that counts"
             rows.append(Proof(label, "", "", said))
     return sorted(rows, key=lambda row: LABELS.index(row.label))
+
+
+def _newest(walk: Walk) -> list[dict[str, Any]]:
+    newest = {(one["label"], one["gate"]): one for one in walk.standing}
+    return [one for one in newest.values() if one["label"] in LABELS]
+
+
+def _untold(walk: Walk) -> Iterator[Open]:
+    """The gates that could not tell everything, and that nobody is asked to run again."""
+    done = {stage.name.partition(" ")[0] for stage in walk.stages if not stage.open}
+    for one in _newest(walk):
+        if one["verdict"] == "INCONCLUSIVE" and one["gate"] in done:
+            yield Open(REVIEWER, f"whether what {one['gate']} ({one['label']}) could not tell may stay so")
 
 
 def _short(record: str) -> str:
@@ -134,10 +194,10 @@ def _short(record: str) -> str:
 
 def _stopped(step: Step) -> Iterator[Open]:
     if step.stop:
-        yield Open("a person", step.stop.why, step.stop.tried, str(step.command or ""))
+        yield Open(PERSON, step.stop.why, step.stop.tried, str(step.command or ""))
 
 
-def _stages(walk: Walk, step: Step) -> Iterator[Open]:
+def _stages(walk: Walk, step: Step, delivered: Stage | None) -> Iterator[Open]:
     """What is not done: the questions, what failed, and the rest in one line."""
     later = []
     for stage in walk.stages:
@@ -147,7 +207,7 @@ def _stages(walk: Walk, step: Step) -> Iterator[Open]:
             yield Open(DRIVER, f"{stage.name}: {stage.said}", (), _command(stage, step))
         elif stage.open:
             later.append(stage)
-    if [stage.name for stage in later] == ["publish"]:
+    if delivered and [stage.name for stage in later] == ["publish"]:
         yield Open(MAINTAINER, "the commit is not published", (), str(later[0].command or ""))
     elif later:
         command = _command(later[0], step)

@@ -20,6 +20,15 @@ from npu_upgrade.report.adaptation import gather_adaptation
 from npu_upgrade.report.gather import MOST_ROWS, gather, timeline
 
 HTML, MARKDOWN = "html", "md"
+FEW = 5  # so many items of a list are shown at once
+ANSWERS = {
+    "": "nobody answered",
+    "accept": "taken",
+    "by-hand": "the NPU side has it in a form of its own",
+    "leave": "left to the next upgrade",
+    "waive": "not wanted on the NPU side",
+}
+APART = {"LAG": "that the versions before have too", "NOTE": "that are advice"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,14 @@ def render_adaptation(one: Adaptation, form: str = HTML) -> Page:
 
 
 def _page(name: str, walk: Walk, data: dict[str, Any], form: str) -> Page:
-    data |= {"timeline": timeline(walk), "made": utc_now(), "most": MOST_ROWS}
+    data |= {
+        "timeline": timeline(walk),
+        "made": utc_now(),
+        "most": MOST_ROWS,
+        "few": FEW,
+        "apart": APART,
+        "answers": ANSWERS,
+    }
     page = template(f"{name}.html.j2") if form == HTML else template("first.md.j2", escape=False)
     return Page(walk, page.render(**data))
 
