@@ -143,7 +143,11 @@ def test_an_inconsistent_checkpoint_is_the_first_thing_said(call, tmp_path: Path
 
 
 def test_a_gap_is_open_for_who_can_close_it(call, begun: Path) -> None:
-    state(begun, "plan.json", PLAN | {"strategy": {"name": "reuse"}, "decisions": []})
+    state(
+        begun,
+        "plan.json",
+        PLAN | {"strategy": {"name": "reuse", "reasons": ["vLLM has it"]}, "decisions": []},
+    )
     served(begun)
     state(begun, "artifacts.json", {"trees": {"/repo": {"files": {"a.py": "text"}}}})
     for gate in ("accuracy", "performance", "requirements"):
@@ -152,8 +156,12 @@ def test_a_gap_is_open_for_who_can_close_it(call, begun: Path) -> None:
     text = Path(call("report", "--markdown")[1]["page"]).read_text("utf-8")
     assert "Delivered: commit c0ffeec0ffee on adapt; nothing that counts ran on an NPU" in text
     assert "\nOpen for: a reviewer, who has an NPU\n" in text
-    assert "TinyForCausalLM is to run on vllm-ascend: code for it is there" in text
-    assert "- a.py: new in vllm: write it; written\n" in text
+    assert (
+        "TinyForCausalLM is to run on vllm-ascend: code for it is there, so the change is its pages and "
+        "its configuration (vLLM has it)." in text
+    )
+    assert "\n- adapter: write it\n" in text
+    assert "\n- a.py: new, in vllm; written\n" in text
     assert "what it said of exactly this checkpoint" in text
     reviewer, npu = text.index("**a reviewer**"), text.index("**who has an NPU**")
     assert reviewer < text.index("accuracy was left out: no accuracy here") < npu

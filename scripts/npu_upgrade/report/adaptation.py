@@ -21,6 +21,7 @@ STRATEGIES = {
     "native adapter": "what is there does not serve it as it is, so it gets code of its own",
     "backend patch": "vllm-ascend itself has to be changed for it",
 }
+TREES = {"ascend": "vllm-ascend", "plugin": "the model's plugin"}
 DELIVERY = "delivery"
 """The tree of a plan in which the change is delivered."""
 
@@ -61,9 +62,10 @@ def gather_adaptation(one: Adaptation, walk: Walk) -> dict[str, Any]:
 def _first(one: Adaptation, walk: Walk) -> Overview:
     strategy, means = _strategy(one)
     architecture = one.analysed.properties.architecture if one.analysed else ""
-    why = f"{architecture or 'The checkpoint'} is to run on vllm-ascend" + (
-        f": {means or strategy}." if strategy else "."
-    )
+    reasons = mapping(one.plan.get("strategy")).get("reasons")
+    because = f" ({'; '.join(map(str, reasons))})" if isinstance(reasons, list) and reasons else ""
+    how = f": {means or strategy}{because}" if strategy else ""
+    why = f"{architecture or 'The checkpoint'} is to run on vllm-ascend{how}."
     title = f"{one.folder.name} on vllm-ascend"
     changes, open_ = list(_changes(one)), list(_gaps(one, walk))
     inconsistent = next((gap for gap in gaps(one.judged) if gap.id == "analysis" and gap.refused), None)
@@ -78,15 +80,17 @@ def _strategy(one: Adaptation) -> tuple[str, str]:
 
 
 def _changes(one: Adaptation) -> Iterator[Change]:
-    """The files of the plan, each with whether it is written, then those that the plan does not have."""
+    """The steps of the plan with their files, each with whether it is written, then the files beside them."""
     written = {path for tree in _artifacts(one.folder) for path in tree["files"]}
     for step in rows_of(one.plan, "steps"):
+        if rows_of(step, "files"):
+            yield Change(str(step.get("name")), "", str(step.get("what")))
         for file in rows_of(step, "files"):
-            path, tree = str(file.get("path")), file.get("root")
-            where = "" if tree == DELIVERY else f" in {tree}"
+            path, tree = str(file.get("path")), str(file.get("root"))
+            where = "" if tree == DELIVERY else f", in {TREES.get(tree, tree)}"
             done = "; written" if path in written else ""
             written.discard(path)
-            yield Change(path, "", f"{file.get('change')}{where}: {step.get('what')}{done}")
+            yield Change(path, "", f"{file.get('change')}{where}{done}")
     yield from (Change(path, "", "written with them") for path in sorted(written))
 
 
