@@ -108,6 +108,20 @@ def test_what_was_written_by_hand_is_on_the_first_screen(world: World) -> None:
     assert "\nWritten by hand:\n\n- OmniNPUModelRunner.run: upstream alone is wrong here\n" in text
 
 
+def test_a_decision_that_was_waived_is_told_with_its_reason(world: World) -> None:
+    plan_file = open_job(world.omni).folder / "out" / "plan.json"
+    plan = json.loads(plan_file.read_text())
+    item = {"id": "overridden-1", "kind": "overridden-changed", "title": "run changed", "state": "waived"}
+    plan["items"] += [
+        item | {"note": "it sets nothing"},
+        item | {"id": "overridden-2", "title": "stop changed"},
+    ]
+    plan_file.write_text(json.dumps(plan))
+    text = render(open_job(world.omni), MARKDOWN).text
+    assert "  - run changed: it sets nothing\n" in text
+    assert "  - stop changed\n" in text
+
+
 def test_long_lists_are_folded_below_the_first_screen(world: World) -> None:
     job = open_job(world.omni)
     hunks = [{"id": f"port-{at}", "tier": 2, "unit": "A.run", "text": "a\nb"} for at in range(9)]

@@ -120,7 +120,12 @@ def _undecided(
 ) -> Iterator[Open]:
     """What is left to others: items nobody looked at, waivers, hunks not taken; not what is still asked."""
     items = [one for one in rows_of(plan, "items") if not one.get("blocking")]
-    open_, waived = ([str(o.get("title")) for o in items if o.get("state") == s] for s in ("open", "waived"))
+    open_ = [str(one.get("title")) for one in items if one.get("state") == "open"]
+    waived = [
+        ": ".join(filter(None, (str(one.get("title")), str(one.get("note") or ""))))
+        for one in items
+        if one.get("state") == "waived"
+    ]
     findings = [f"{one.get('what')}: {one.get('waiver')}" for one in audit["findings"] if one.get("waiver")]
     left = [f"{one.get('unit')}: {one.get('id')}" for one in port["hunks"] if not one.get("answer")]
     rows = (
