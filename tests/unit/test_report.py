@@ -50,9 +50,9 @@ def page_of(world: World) -> Page:
 def test_each_state_of_a_job_has_a_page(world: World) -> None:
     text = page_of(world).text
     assert "Not delivered yet. Next: " in text
-    assert "plan: questions to answer (1 of kind conflict)" in text
+    assert "plan: to answer: 1 conflict" in text
     assert "0 flags, 1 conflict\n" in text
-    assert "(merged, 1 conflict, 1 of them open)" in text
+    assert "(merged, 1 conflict open)" in text
     assert "Open for: who drives the job" in text
     assert "the merge did not decide, somebody has to" in text
     assert "the commit is not published" not in text
@@ -159,7 +159,7 @@ def test_markdown_says_the_same(world: World) -> None:
         "### What is proven",
         "### What is open, and who decides",
     ]
-    assert "- **who drives the job**: plan: questions to answer (1 of kind conflict)" in text
+    assert "- **who drives the job**: plan: to answer: 1 conflict" in text
 
 
 def test_markdown_of_hostile_contents_is_text(world: World) -> None:

@@ -96,15 +96,16 @@ def _how(path: str, methods: list[dict[str, Any]], items: list[dict[str, Any]]) 
 
 
 def _became(method: dict[str, Any], items: list[dict[str, Any]]) -> str:
-    """``merged, 2 conflicts answered, 3 flags, 1 not looked at``."""
+    """``merged, 2 conflicts answered, 3 flags, 1 of them not looked at``."""
     said, where = ["merged"], f"{method.get('path')}: {method.get('name')}: "
     for noun, done, left in (("conflict", "answered", "open"), ("flag", "looked at", "not looked at")):
         if number := len(rows_of(method, f"{noun}s")):
             mine = [one for one in items if str(one.get("kind")).partition("-")[0] == noun]
             mine = [one for one in mine if str(one.get("title")).startswith(where)]
             still = sum(one.get("state") == "open" for one in mine)
-            said += [count(number, noun) + ("" if still else f" {done}")]
-            said += [f"{still} of them {left}"] if still else []
+            all_alike = done if not still else left if still >= number else ""
+            said.append(f"{count(number, noun)} {all_alike}".strip())
+            said += [] if all_alike else [f"{still} of them {left}"]
     return ", ".join(said)
 
 

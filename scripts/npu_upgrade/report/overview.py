@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_upgrade.evidence.store import DRY_RUN, LABELS, NPU_REAL
+from npu_upgrade.ground.tables import count
+from npu_upgrade.job.ask import CONFLICT, FINDING, ITEM, LOOK, PORT
 from npu_upgrade.job.stages import Stage, State, Step, Walk, next_step
 
 MEANS = dict(
@@ -35,6 +37,15 @@ WORDS = {
     "inconclusive": "it could not be told",
 }
 """Words of this tool that its verdicts use."""
+
+ASKED = {
+    CONFLICT: "conflict",
+    ITEM: "blocking item",
+    LOOK: "uncertain decision",
+    PORT: "hunk of the GPU side",
+    FINDING: "finding",
+}
+"""The kinds of questions in words."""
 
 DRIVER = "who drives the job"
 REVIEWER = "a reviewer"
@@ -216,8 +227,8 @@ def _stages(walk: Walk, step: Step, delivered: Stage | None) -> Iterator[Open]:
 
 def _asked(stage: Stage) -> str:
     kinds = {ask.stage: sum(one.stage == ask.stage for one in stage.asks) for ask in stage.asks}
-    said = ", ".join(f"{number} of kind {kind}" for kind, number in kinds.items())
-    return f"{stage.name}: questions to answer ({said})"
+    said = ", ".join(count(number, ASKED.get(kind, kind)) for kind, number in kinds.items())
+    return f"{stage.name}: to answer: {said}"
 
 
 def _command(stage: Stage, step: Step) -> str:
