@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import subprocess
 import urllib.request
@@ -15,17 +16,31 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+# a clone of a test's is thrown away: no process looks after it, and it gets no examples of hooks
+GIT_CONFIG = "[maintenance]\n\tauto = false\n[gc]\n\tauto = 0\n[init]\n\ttemplateDir =\n"
+
+
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the homes are, and git's configuration. Pytest's own numbering reads all folders beside each."""
+    folder = tmp_path_factory.mktemp("homes")
+    (folder / "gitconfig").write_text(GIT_CONFIG)
+    return folder
+
+
+_numbers = itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def own_home(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Path:
+def own_home(homes: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     """A fresh home and cache folder, without the user's or the system's git configuration.
 
     Tests marked ``network`` keep the real home, where pip's configuration may be.
     """
-    home = tmp_path_factory.mktemp("home")
+    home = homes / str(next(_numbers))
+    home.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(homes / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     if request.node.get_closest_marker("network") is None:
         monkeypatch.setenv("HOME", str(home))

@@ -23,6 +23,12 @@ def no_program_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_called", [])
 
 
+@pytest.fixture(autouse=True)
+def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test writes need not outlive a power cut."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Where a world is that a module makes once, and where it is kept as it was made."""

@@ -190,11 +190,14 @@ def server(clean_machine, monkeypatch):
 
 
 DATE = "2026-01-02T03:04:05Z"
+QUICK = ("maintenance.auto=false", "init.templateDir=")
+"""Where a test sees no configuration (``clean_machine``)."""
 
 
 def git(folder: Path, *args: str, date: str = DATE) -> str:
     """Run git in ``folder`` with an identity and a date of its own."""
-    settings = ("-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always")
+    values = ("user.name=T", "user.email=t@example.com", "protocol.file.allow=always", *QUICK)
+    settings = [word for value in values for word in ("-c", value)]
     env = os.environ | {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
     command = ["git", *settings, "-C", str(folder), *args]
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 from datetime import UTC, datetime
@@ -12,18 +13,23 @@ PACKAGES = ("vllm", "vllm-ascend", "vllm-omni", "torch", "torch-npu", "transform
 
 def environment() -> dict[str, Any]:
     """Python, platform, machine and the installed packages of interest, of this process."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "packages": dict(_installed()),
+    }
+
+
+@functools.cache  # a process that records many gates stays in one interpreter
+def _installed() -> dict[str, str]:
     found = {}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "packages": found,
-    }
+    return found
 
 
 def utc_now() -> str:
