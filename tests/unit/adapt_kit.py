@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import functools
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import artifacts_kit
 import pytest
-from deliver_support import git, write
+from deliver_support import copied, forget_people, git, new_folder, write
 
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.subject import Subject
@@ -70,10 +71,25 @@ def start(repo: Path, message: str = "Start") -> None:
 
 def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Everything up to the delivery: work uncommitted in both roots, no evidence yet."""
-    for name in [*os.environ]:
-        if name.startswith(("GIT_AUTHOR", "GIT_COMMITTER")) or name == "EMAIL":
-            monkeypatch.delenv(name)
-    ascend, vllm, repo = folder / "work/vllm-ascend", folder / "work/vllm", folder / "delivery"
+    forget_people(monkeypatch)
+    copied(Path(_world().name), folder, "delivery/.git/config")
+    return _places(folder)
+
+
+def _places(folder: Path) -> World:
+    work = folder / "work"
+    return World(folder, folder / "delivery", work / "vllm", work / "vllm-ascend", folder / "workspace")
+
+
+@functools.cache
+def _world() -> tempfile.TemporaryDirectory[str]:
+    made = new_folder()
+    _make(_places(Path(made.name).resolve()))
+    return made
+
+
+def _make(world: World) -> None:
+    folder, ascend, vllm, repo = world.folder, world.ascend, world.vllm, world.repo
     artifacts_kit.mkdocs_tree(ascend)
     write(ascend, OPS, "".join(f"line_{number} = {number}\n" for number in range(30)))
     start(ascend)
@@ -88,9 +104,7 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     write(ascend, PATCH_FILE, "PATCHED = True\n")
     text = (ascend / OPS).read_text().replace("line_3 = 3\n", "line_3 = 'three'\n")
     write(ascend, OPS, text)
-    workspace = folder / "workspace"
-    workspace.mkdir()
-    return World(folder, repo, vllm, ascend, workspace)
+    world.workspace.mkdir()
 
 
 def deliver(world: World, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:

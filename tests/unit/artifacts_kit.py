@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Outcome, Store, workspace_store
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.files import write_json
+from npu_upgrade.ground.paths import WORKSPACE_DIR
 from npu_upgrade.ground.verdict import Verdict
 
 HF_ID = "Qwen/Qwen3-8B"
@@ -198,6 +201,20 @@ def add(
 
 def add_all(workspace: Path, label: str = "NPU real", **changes: Any) -> None:
     """The checkpoint is analysed and every gate passed, the dummy stage first."""
+    if (workspace / WORKSPACE_DIR).exists():
+        _add_all(workspace, label, changes)
+        return
+    wanted = repr((label, sorted(changes.items())))
+    if wanted not in _recorded:
+        _recorded[wanted] = tempfile.TemporaryDirectory(prefix="npu-upgrade-tests-")
+        _add_all(Path(_recorded[wanted].name), label, changes)
+    shutil.copytree(_recorded[wanted].name, workspace, dirs_exist_ok=True)
+
+
+_recorded: dict[str, tempfile.TemporaryDirectory[str]] = {}
+
+
+def _add_all(workspace: Path, label: str, changes: Mapping[str, Any]) -> None:
     analysed(workspace, str(changes.get("model", NAME)).rpartition("/")[2])
     add(workspace, "serve", f"{label.split()[0]} dummy", **changes)
     add(workspace, "serve", label, **changes)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +26,7 @@ from npu_upgrade.evidence.redaction import Redactor
 from npu_upgrade.evidence.store import Outcome
 from npu_upgrade.evidence.subject import Subject
 from npu_upgrade.ground.verdict import Verdict
-from npu_upgrade.job.job import Job, start_job
+from npu_upgrade.job.job import Job, open_job, start_job
 from npu_upgrade.job.plan_file import load_plan
 
 RUNNER = "vllm_omni/npu/runner.py"
@@ -184,10 +188,40 @@ def run_deliver(upgrade: Upgrade, capsys: pytest.CaptureFixture[str], *options: 
 
 
 def make_upgrade(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
-    """Build the checkout, apply a merge to it by hand, and record that its gates passed."""
+    """The checkout, a merge applied to it by hand, and the records of its gates that passed."""
+    forget_people(monkeypatch)
+    made, upgrade = _upgrade()
+    copied(Path(made.name), folder, "work/.npu-upgrade/jobs/*/job.json")
+    workspace = folder / "work"
+    return Upgrade(folder / "vllm-omni", workspace, open_job(workspace), copy.deepcopy(upgrade.plan))
+
+
+def forget_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git learns who commits from its configuration alone."""
     for name in [*os.environ]:
         if name.startswith(("GIT_AUTHOR", "GIT_COMMITTER")) or name == "EMAIL":
             monkeypatch.delenv(name)
+
+
+def copied(made: Path, folder: Path, *naming: str) -> None:
+    """Copy what was made once; the files that name its place (patterns) name the new one then."""
+    shutil.copytree(made, folder, symlinks=True, dirs_exist_ok=True)
+    for path in [found for pattern in naming for found in folder.glob(pattern)]:
+        path.write_text(path.read_text().replace(str(made), str(folder)))
+
+
+def new_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for what is made once; it goes with this process."""
+    return tempfile.TemporaryDirectory(prefix="npu-upgrade-tests-")
+
+
+@functools.cache
+def _upgrade() -> tuple[tempfile.TemporaryDirectory[str], Upgrade]:
+    made = new_folder()
+    return made, _made(Path(made.name).resolve())
+
+
+def _made(folder: Path) -> Upgrade:
     repo, workspace = folder / "vllm-omni", folder / "work"
     workspace.mkdir()
     git(folder, "init", "-q", "-b", "main", str(repo))
