@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment
 
 from npu_upgrade.artifacts.view import ModelView, cause
 from npu_upgrade.checkpoint.scaffold import templates
@@ -52,10 +54,13 @@ def _public(page: str, view: ModelView) -> str:
 
 
 def _render(template: str, **context: Any) -> str:
-    environment = templates(_TEMPLATES)
-    environment.globals["zh"] = yaml.safe_load((_TEMPLATES / "zh.yaml").read_text("utf-8"))
-    environment.filters |= {"cell": cell, "code": code, "cause": cause}
-    return tidy(environment.get_template(template).render(**context))
+    return tidy(_environment().get_template(template).render(**context))
+
+
+@functools.cache  # it keeps the templates that it compiled
+def _environment() -> Environment:
+    words = yaml.safe_load((_TEMPLATES / "zh.yaml").read_text("utf-8"))
+    return templates(_TEMPLATES, {"cell": cell, "code": code, "cause": cause}, zh=words)
 
 
 _MACRO = re.compile(r"\{\{|\{%|\{#")

@@ -30,7 +30,7 @@ from npu_upgrade.ground.files import sha256, write_atomic
 from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.sources.content import code_digest
-from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.git import clone_at
 from npu_upgrade.sources.index import versions_of
 from npu_upgrade.sources.pins import pair_of
 from npu_upgrade.sources.releases import published
@@ -114,7 +114,7 @@ def neighbour(ascend: SourceTree, vllm: SourceTree, failing: Sequence[Finding]) 
     say(f"looking for the nearest vllm-ascend that can be loaded on {vllm.spec}")
     try:
         if spec.kind == "git" and spec.path and ascend.sha:
-            older, newer = Repo(spec.path).line_from(ascend.sha, _COMMITS)
+            older, newer = clone_at(spec.path).line_from(ascend.sha, _COMMITS)
             lines = [[str(Spec("git", path=spec.path, ref=sha)) for sha in line] for line in (newer, older)]
         else:
             lines = _releases(spec.project, ascend.version, vllm.version) if spec.kind == "pypi" else []

@@ -7,12 +7,13 @@ Without an open decision vLLM loads them as they are. What is open is named wher
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import keyword
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -310,18 +311,24 @@ def _values(found: Analysis, like: Likeness, form: Form, out: Path, registry: Re
     }
 
 
-def templates(folder: Path) -> Environment:
-    """The templates of a folder; a name that is not given is an error."""
-    return Environment(
+def templates(folder: Path, filters: Mapping[str, Callable[..., Any]], **given: Any) -> Environment:
+    """The templates of a folder, ``given`` in each; a name that is not given is an error."""
+    environment = Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters |= filters
+    environment.globals |= given
+    return environment
+
+
+@functools.cache  # it keeps the templates that it compiled
+def _environment() -> Environment:
+    return templates(_TEMPLATES, {"plain": plain})
 
 
 def _render(template: str, values: dict[str, Any]) -> str:
-    environment = templates(_TEMPLATES)
-    environment.filters["plain"] = plain
-    return environment.get_template(f"{template}.j2").render(values)
+    return _environment().get_template(f"{template}.j2").render(values)

@@ -27,7 +27,7 @@ from npu_upgrade.ground.paths import cache_root
 from npu_upgrade.ground.progress import say
 from npu_upgrade.lineage.downstream import Upstream
 from npu_upgrade.sources.content import code_digest
-from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.git import clone_at
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.remote_wheel import peek_release
 from npu_upgrade.sources.spec import Spec, parse_spec
@@ -297,7 +297,7 @@ def history_state(ascend: str) -> list[str]:
         return [f"{one.version} {one.date} {one.yanked}" for one in releases_of(spec.project)]
     if spec.kind == "dir" and not (Path(spec.path).expanduser() / ".git").exists():
         return []
-    return Repo(spec.path).refs()
+    return clone_at(spec.path).refs()
 
 
 def parse_history_spec(text: str) -> Spec:
@@ -327,7 +327,7 @@ def open_newest(text: str) -> SourceTree:
 
 
 def _of_clone(spec: Spec, upstream: Upstream) -> History:
-    repo = Repo(spec.path)
+    repo = clone_at(spec.path)
     if repo.is_shallow:
         raise Blocked(
             f"{repo.path} is a shallow clone: the commits the runners were copied from may be missing",

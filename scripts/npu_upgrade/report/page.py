@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,11 @@ def _page(name: str, walk: Walk, data: dict[str, Any], form: str) -> Page:
 
 def template(name: str, *, escape: bool = True) -> Any:
     """A template of this room; whatever it is given is text in it, never markup."""
+    return _environment(escape).get_template(name)
+
+
+@functools.cache  # it keeps the templates that it compiled
+def _environment(escape: bool) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=escape,
@@ -75,7 +81,7 @@ def template(name: str, *, escape: bool = True) -> Any:
         finalize=lambda value: printable(value) if isinstance(value, str) else value,
     )
     environment.filters |= {"plain": plain, "of": count, "breakable": breakable}
-    return environment.get_template(name)
+    return environment
 
 
 def plain(text: str) -> str:

@@ -14,7 +14,7 @@ from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.files import sha256
 from npu_upgrade.lineage.history import parse_history_spec
 from npu_upgrade.program.version_guards import version_of
-from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.git import Repo, clone_at
 from npu_upgrade.sources.index import releases_of
 from npu_upgrade.sources.remote_wheel import peek_file
 from npu_upgrade.sources.spec import Spec
@@ -57,7 +57,7 @@ def source_of(spec: str) -> str:
             expected="a clone, or the releases on the package index",
             try_="git:PATH[@REF] or pypi:NAME",
         )
-    return f"git:{Repo(parsed.path).path}" if parsed.kind == "git" else f"pypi:{parsed.project}"
+    return f"git:{clone_at(parsed.path).path}" if parsed.kind == "git" else f"pypi:{parsed.project}"
 
 
 def page_of(spec: str) -> str:
@@ -71,7 +71,7 @@ def page_of(spec: str) -> str:
 
 @functools.cache
 def _origin(path: str) -> str:
-    return Repo(path).origin
+    return clone_at(path).origin
 
 
 def open_line(spec: str, package: str, since: str, paths: Iterable[str]) -> Line:
@@ -86,7 +86,7 @@ def open_line(spec: str, package: str, since: str, paths: Iterable[str]) -> Line
 
 
 def _commits(spec: Spec, package: str, since: str, paths: set[str]) -> Line:
-    repo = Repo(spec.path)
+    repo = clone_at(spec.path)
     until = repo.resolve(spec.ref)
     start = _start(repo, until, since)
 
