@@ -47,10 +47,12 @@ def edited(checkout: Checkout, base: str, folders: Collection[str]) -> list[str]
     there = _folders(checkout, folders)
     if not there:
         return []
-    listed = checkout.git("ls-files", "-z", "--modified", "--deleted", "--", *there)
-    listed += checkout.git("diff-index", "--cached", "--name-only", "--no-renames", "-z", base, "--", *there)
-    others = (name for name in untracked(checkout, folders) if name.endswith(".py"))
-    names = {*listed.split("\0"), *others} - {""}
+    kinds = ("--modified", "--deleted", "--others", "--exclude-standard")
+    listed = checkout.git("ls-files", "-z", "-t", *kinds, "--", *there)
+    rows = [(row[0], row[2:]) for row in listed.split("\0")[:-1]]  # a letter, "?" for what git does not know
+    staged = checkout.git("diff-index", "--cached", "--name-only", "--no-renames", "-z", base, "--", *there)
+    changed = {name for kind, name in rows if kind != "?" or name.endswith(".py")}
+    names = {*changed, *staged.split("\0")} - {""}
     return sorted(name for name in names if not (checkout.root / name).is_dir())
 
 

@@ -41,6 +41,7 @@ class Change:
     blobs: dict[str, str | None]
 
 
+_DESCRIBING = ("log", "-1", "--decorate-refs=refs/tags/*", "--format=%H%x00%ct%x00%D")
 Changes = list[Change]
 Tags = list[tuple[str, datetime | None, str]]
 
@@ -108,11 +109,15 @@ class Repo:
 
     def describe(self, sha: str) -> tuple[datetime, Names]:
         """The committer's date (UTC) of a commit and the tags on exactly it."""
-        form = "--format=%ct%x00%D"
-        text = self._text("log", "-1", "--decorate-refs=refs/tags/*", form, sha, "--")
-        seconds, _, names = text.strip("\n").partition("\0")
-        tags = [name.removeprefix("tag: ") for name in names.split(", ") if name.startswith("tag: ")]
-        return datetime.fromtimestamp(int(seconds), UTC), tags
+        return _described(self._text(*_DESCRIBING, sha, "--"))[1:]
+
+    def look_up(self, ref: str) -> tuple[str, datetime, Names]:
+        """The commit that ``ref`` names, as :meth:`resolve`, and what :meth:`describe` tells of it."""
+        done = self._git(*_DESCRIBING, "--end-of-options", f"{ref}^{{commit}}", "--", ok=(0, 128))
+        if done.returncode == 0:
+            return _described(done.stdout.decode("utf-8", "replace"))
+        sha = self.resolve(ref)
+        return sha, *self.describe(sha)
 
     def built_version(self, sha: str) -> str | None:
         """The version that setuptools-scm gives a build of a commit; None where no tag before it is one.
@@ -343,6 +348,12 @@ def no_file(path: str, source: str) -> BadInput:
         expected="a path from the top of the source, with '/'",
         try_="another path or version: the file may have moved",
     )
+
+
+def _described(text: str) -> tuple[str, datetime, Names]:
+    sha, seconds, names = text.strip("\n").split("\0")
+    tags = [name.removeprefix("tag: ") for name in names.split(", ") if name.startswith("tag: ")]
+    return sha, datetime.fromtimestamp(int(seconds), UTC), tags
 
 
 def _change(entry: str) -> Change:

@@ -128,12 +128,15 @@ def _open_release(spec: Spec) -> SourceTree:
 
 def _open_git(spec: Spec) -> SourceTree:
     repo = clone_at(spec.path)
-    return tree_at(repo, repo.resolve(spec.ref), str(spec))
+    return _tree_of(repo, *repo.look_up(spec.ref), str(spec))
 
 
-def tree_at(repo: Repo, sha: str, requested: str = "") -> SourceTree:
+def tree_at(repo: Repo, sha: str) -> SourceTree:
     """The tree of a commit; trees of one ``repo`` share what was read."""
-    date, tags = repo.describe(sha)
+    return _tree_of(repo, sha, *repo.describe(sha))
+
+
+def _tree_of(repo: Repo, sha: str, date: datetime, tags: Paths, requested: str = "") -> SourceTree:
     blobs = cache(lambda: repo.files(sha))  # listed on first use
 
     def data(path: str) -> bytes:
