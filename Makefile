@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-# without byte code each process of a test compiles all modules anew, a third of the time of all tests
+# without byte code each process of a test compiles all modules anew
 unexport PYTHONDONTWRITEBYTECODE
 # $(call in_env,NAME) starts a shell line in which $$python is the interpreter of that environment
 in_env = python=$$(PYTHONPATH="$(CURDIR)/scripts" $(PYTHON) -m npu_upgrade.environments $(1)) &&

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from command_kit import called
 from lineage_kit import RUNNERS, UPSTREAM, commit_at, git_at
 
@@ -71,6 +72,7 @@ OURS = """    def run(self, batch):
         self.said = batch
 """
 
+DAY = "2026-03-02"
 CONFLICTING = OURS.replace("self.record(logits)", "self.record(logits.cpu())")
 
 
@@ -133,6 +135,18 @@ def made_once(folders: tuple[Path, Path], make: Callable[[Path], object]) -> Wor
         make(folder)
         shutil.copytree(folder, kept, symlinks=True)
     return World(folder / "ascend", folder / "omni", folder / "workspace")
+
+
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str) -> World:
+    """A world whose upgrade is applied to the checkout; the present folder is that checkout."""
+    world = make_world(tmp_path, ours)
+    monkeypatch.chdir(world.omni)
+    for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
+        git_at(world.omni, DAY, "config", name, value)
+    upgrade(
+        "merge", "--omni", f"git:{world.omni}@main", "--ascend", world.target, "--apply", "--branch", "up"
+    )
+    return world
 
 
 def audit(world: World) -> tuple[int, dict[str, Any], str]:

@@ -166,7 +166,11 @@ def test_the_newest_releases_that_belong_together_are_taken_and_none_that_was_wi
 
 
 def test_what_the_tree_ran_as_and_what_it_was_copied_from_are_told_apart(
-    ascend: Path, omni: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: Server,
+    ascend: Path,
+    omni: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("npu_upgrade.commands.discover.released_as", lambda tree: "git:omni@v0.20.0")
     _, found, _ = discover(capsys, "--omni", f"git:{omni}@HEAD", "--ascend", f"git:{ascend}@HEAD")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lineage_kit import RUNNERS, git_at
-from merge_kit import CONFLICTING, World, audit, make_world, upgrade
+from lineage_kit import RUNNERS
+from merge_kit import CONFLICTING, World, audit, made_once, started, upgrade
 from page_kit import HOSTILE, Page
 
 from npu_upgrade.job.ask import LOOK
@@ -26,16 +26,12 @@ from npu_upgrade.report.page import MARKDOWN, printable, render
 from npu_upgrade.report.sides import MOST_ROWS, compare
 
 BASE = RUNNERS[0].path
-DAY = "2026-03-02"
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    made = make_world(tmp_path, CONFLICTING)
+def world(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> World:
+    made = made_once(folders, lambda folder: started(folder, monkeypatch, CONFLICTING))
     monkeypatch.chdir(made.omni)
-    for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
-        git_at(made.omni, DAY, "config", name, value)
-    upgrade("merge", "--omni", f"git:{made.omni}@main", "--ascend", made.target, "--apply", "--branch", "up")
     return made
 
 

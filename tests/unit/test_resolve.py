@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from lineage_kit import NPU_WORKER, RUNNERS, commit_at, git_at
-from merge_kit import CONFLICTING, OURS, World, audit, made_once, make_world, upgrade
+from merge_kit import CONFLICTING, DAY, OURS, World, audit, made_once, started, upgrade
 
 from npu_upgrade.cli import main as cli
 from npu_upgrade.code.module import parse_module
@@ -50,20 +50,8 @@ from npu_upgrade.sources.tree import open_source
 
 BASE = RUNNERS[0].path
 WORKER = f"{NPU_WORKER}/base.py"
-DAY = "2026-03-02"
 ANSWER_TEXT = "        self.record(stats.of(logits.cpu()))\n"
 DEEPER = " " * 12
-
-
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str) -> World:
-    world = make_world(tmp_path, ours)
-    monkeypatch.chdir(world.omni)
-    for name, value in (("user.name", "T"), ("user.email", "t@example.com")):
-        git_at(world.omni, DAY, "config", name, value)
-    upgrade(
-        "merge", "--omni", f"git:{world.omni}@main", "--ascend", world.target, "--apply", "--branch", "up"
-    )
-    return world
 
 
 @pytest.fixture

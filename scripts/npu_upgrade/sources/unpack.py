@@ -41,6 +41,9 @@ _BROKEN = (
     EOFError, ValueError, LookupError, OverflowError, RuntimeError,
 )  # fmt: skip
 
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
 
 @dataclass(frozen=True)
 class _Member:
@@ -97,14 +100,14 @@ def safe_path(name: str, label: str) -> PurePosixPath:
     """A member's name as a relative path inside the archive; :class:`BadInput` when it could escape."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     bad = name.startswith("/") or "\\" in name or ".." in parts or re.match(r"[A-Za-z]:", "".join(parts))
-    if bad or any(ord(char) < 32 or ord(char) == 127 for char in name):
+    if bad or _CONTROL.search(name):
         _refuse(label, f"unsafe member name {name!r}")
     return PurePosixPath(*parts)
 
 
 def matters(path: PurePosixPath, size: int) -> bool:
     """Whether a file takes part in reading a project: sources, pins, metadata, build recipes."""
-    if any(0xD800 <= ord(char) < 0xE000 for char in str(path)):
+    if _SURROGATE.search(str(path)):
         return False  # a name that is no UTF-8
     if path.suffix == ".json":
         return size < MAX_JSON
