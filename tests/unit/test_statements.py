@@ -39,7 +39,7 @@ def test_a_method_survives_the_round_trip(source):
 
 
 def test_the_files_of_this_repository_survive_the_round_trip():
-    for path in SOURCES:
+    for path in SOURCES[:: len(SOURCES) // examples(len(SOURCES))]:
         source = path.read_text(encoding="utf-8")
         assert stripped(render(split_statements(source))) == stripped(source), path
 
