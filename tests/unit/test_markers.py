@@ -169,6 +169,16 @@ def test_marked_code_is_left_alone(opener: str) -> None:
         assert counted(merged) == (0, 1)
 
 
+def test_an_argument_with_a_note_behind_it_marks_its_statement() -> None:
+    merged = UPSTREAM.replace(
+        "            last(batch)",
+        "            last(\n                batch,\n                rows,  # Omni-specific\n            )",
+    )
+    assert mark(merged) == merged
+    plain = merged.replace("  # Omni-specific", "  # one a row")
+    assert mark(plain) == plain.replace("            last", f"            {NOTE}\n            last")
+
+
 def test_a_marker_on_an_omni_block_is_for_all_in_it() -> None:
     merged = UPSTREAM.replace("        if batch:", "        # [Omni] only here\n        if batch and omni:")
     merged = merged.replace("            last(batch)", "            own(batch)\n            last(batch)")

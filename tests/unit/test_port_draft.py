@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -13,7 +14,15 @@ from npu_upgrade.code.statements import split_statements
 from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.marking import MARKER
 from npu_upgrade.port import draft
-from npu_upgrade.port.draft import Draft, _less_kept, _less_replaced, _new_steps, _sides, _without
+from npu_upgrade.port.draft import (
+    Draft,
+    _less_kept,
+    _less_replaced,
+    _new_steps,
+    _of_rewritten,
+    _sides,
+    _without,
+)
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.marked import marked_pieces
 from npu_upgrade.port.npu_side import NpuSide
@@ -108,8 +117,9 @@ def test_what_the_gpu_side_took_out_with_vllm_stays_where_vllm_ascend_has_it(
     assert ("self.cache.drain()" not in [one.key for one in left]) is stays
 
 
-def test_the_fields_of_a_file_without_conflicts_come_beside_a_file_with_some(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("both", "comes"), [(False, False), (True, True)])
+def test_the_fields_come_that_are_given_whatever_the_answers_to_conflicts_are(
+    monkeypatch: pytest.MonkeyPatch, both: bool, comes: bool
 ) -> None:
     state = "class State(NamedTuple):\n    rows: int\n"
     step = "class Runner:\n    def step(self):\n        return State(rows)\n"
@@ -123,7 +133,9 @@ def test_the_fields_of_a_file_without_conflicts_come_beside_a_file_with_some(
         draft, "derive_imports", lambda texts, *_: dict.fromkeys(texts, SimpleNamespace(added=[]))
     )
     given = "    def step(self):\n        return State(rows, size)"
-    sides = "<<<<<<< NPU side\n        return State(rows)\n||||||| base\n=======\n>>>>>>> GPU side"
+    ours = "self.end()\n        return State(rows, size)" if both else "return State(rows)"
+    theirs = "return State(rows, size)"
+    sides = f"<<<<<<< NPU side\n        {ours}\n||||||| base\n=======\n        {theirs}\n>>>>>>> GPU side"
     chosen = [
         Draft("ar.py", "Runner.step", "ar.step", (), given, 0),
         Draft("base.py", "Runner.step", "base.step", (), f"    def step(self):\n{sides}", 1),
@@ -131,6 +143,26 @@ def test_the_fields_of_a_file_without_conflicts_come_beside_a_file_with_some(
     files = draft.put(chosen, cast("NpuSide", npu))
     assert "    rows: int\n    size: int | None = None\n" in files["ar.py"]
     assert "<<<<<<< NPU side" in files["base.py"]
+    assert ("    rows: int\n    size: int | None = None\n" in files["base.py"]) is comes
+
+
+def test_what_belongs_to_what_the_gpu_side_wrote_anew_stays_out_with_it() -> None:
+    """Else the NPU side's own would lose what it reads, or get what only the GPU side's new text reads."""
+    ours = split_statements(
+        BEFORE.replace("    return", "    rows = self.rows(batch)\n    self.own(rows)\n    return")
+    )
+    theirs = split_statements("    built = self.builder(batch)\n    built()\n")[:2]
+    anew = Conflict((), tuple(ours[2:3]), tuple(theirs), "-")
+
+    def hunk(added: str = "", removed: str = "") -> Hunk:
+        sides = {"added": Counter(filter(None, [added])), "removed": Counter(filter(None, [removed]))}
+        return cast("Hunk", SimpleNamespace(**sides))
+
+    inside, reader = hunk("built()"), hunk("self.send(built)")
+    taken_out, apart = hunk(removed="rows = self.rows(batch)"), hunk("self.mark(batch)")
+    pieces = [ours[0], anew, *ours[3:]]
+    found = _of_rewritten([inside, reader, taken_out, apart], [anew], pieces, ours)
+    assert found == [inside, reader, taken_out]
 
 
 def test_what_a_whole_method_gains_is_marked_but_for_what_ends_in_a_conflict() -> None:

@@ -115,8 +115,16 @@ def unmarked_runs(merged: Sequence[Statement], omni: Sequence[bool]) -> list[Run
     return [
         run
         for run in runs
-        if run.start not in own and not within[run.start] and covering.isdisjoint(_above(headers, run.start))
+        if run.start not in own
+        and not within[run.start]
+        and not (run.end - run.start == 1 and _is_noted_inside(merged[run.start]))
+        and covering.isdisjoint(_above(headers, run.start))
     ]
+
+
+def _is_noted_inside(statement: Statement) -> bool:
+    """Whether a marker stands at the end of a line of the statement itself, as behind an argument."""
+    return any("#" in line and dialect("#" + line.rpartition("#")[2]) for line in statement.lines)
 
 
 def unmarked_statements(merged: Sequence[Statement], omni: Sequence[bool]) -> set[int]:

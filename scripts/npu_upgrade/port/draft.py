@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from npu_upgrade.code.conflict_text import answers
 from npu_upgrade.code.flow import may_be_unbound
 from npu_upgrade.code.import_edit import Edit, edit_imports
-from npu_upgrade.code.module import replace_units
+from npu_upgrade.code.module import parse_module, replace_units
 from npu_upgrade.code.sequences import Change
 from npu_upgrade.code.statements import Statement, nodes_of, split_statements
-from npu_upgrade.code.uses import free_names
+from npu_upgrade.code.uses import defines, free_names, reads
 from npu_upgrade.code.walk import dotted
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.lineage.dialect import is_device_bound
@@ -21,6 +22,7 @@ from npu_upgrade.lineage.imports import derive_imports
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.marked import marked_pieces
+from npu_upgrade.port.narrow import narrowed
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import laid_out
@@ -32,6 +34,8 @@ from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved
 
 GPU = "GPU side"
 _SHOWN = 100  # characters of a statement
+_OWN = 40  # statements: what the NPU side has so much of in its own way stays, and is left to a person
+_REWRITTEN = "the GPU side wrote this anew, and the NPU side has its own, which stays"
 _MOST = 0.5  # of a method's statements in one conflict: beyond that, nothing was combined
 
 
@@ -57,8 +61,8 @@ def drafts(
     """The methods of which hunks do not fit, or not by themselves, as a whole; ``fitting``: the others too.
 
     What it holds already is the GPU side's too. Left out are what is written for CUDA, where the rest does
-    without it, what vLLM's method has and vllm-ascend's own does without, and a method of which most would
-    be in one conflict.
+    without it, what vLLM's method has and vllm-ascend's own does without, what the GPU side wrote anew where
+    the NPU side has much of its own, and a method of which most would be in one conflict.
     """
     units: dict[tuple[str, str, int], list[Ranked]] = {}
     for entry in ranked:
@@ -88,10 +92,7 @@ def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
             files[runner.path] = replace_units(npu.modules[runner.kind], mine)
     if not files:
         return files
-    whole = {path: text for path, text in files.items() if not _has_conflicts(path, chosen)}
-    for runner in (one for one in npu.runners if one.path in whole):
-        gpu = npu.gpu_texts[runner.gpu_path]
-        files[runner.path] = with_state_fields(runner.path, dict(npu.texts) | whole, gpu)
+    files = _with_state_fields(npu, files)
     texts = dict(npu.texts) | files
     plans = derive_imports(texts, npu.texts, npu.upstream_file, npu.gpu_texts, npu.ascend, npu.tree)
     for path, text in files.items():
@@ -99,8 +100,24 @@ def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
     return files
 
 
-def _has_conflicts(path: str, chosen: Collection[Draft]) -> bool:
-    return any(one.conflicts for one in chosen if one.path == path)
+def _with_state_fields(npu: NpuSide, files: Mapping[str, str]) -> dict[str, str]:
+    """The files with the fields that their calls give, whatever the answers to conflicts are."""
+    found = dict(files)
+    for runner in (one for one in npu.runners if one.path in files):
+        gained: list[set[tuple[str, str]]] = []
+        for side in (0, 1):
+            texts = dict(npu.texts) | {path: answers(text, path)[side].text for path, text in files.items()}
+            with_fields = with_state_fields(runner.path, texts, npu.gpu_texts[runner.gpu_path])
+            gained.append(_changed_units(texts[runner.path], with_fields))
+        for old, new in gained[0] & gained[1]:
+            found[runner.path] = found[runner.path].replace(old, new, 1)
+    return found
+
+
+def _changed_units(before: str, after: str) -> set[tuple[str, str]]:
+    """The texts of the units that differ, before and after."""
+    old, new = (parse_module(text).units for text in (before, after))
+    return {(old[name].source, new[name].source) for name in old if old[name].source != new[name].source}
 
 
 def _is_for_cuda(entry: Ranked) -> bool:
@@ -167,29 +184,72 @@ def _stands(theirs: Sequence[Statement], gone: Collection[int]) -> bool:
 
 
 def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstream: Upstream) -> Draft | None:
-    first, diff = hunks[0], hunks[0].diff
+    """One method with as many of the hunks as it takes; see :func:`drafts`."""
+    first, diff, left = hunks[0], hunks[0].diff, list(hunks)
     assert diff is not None, "a change has the difference it belongs to"
     ours = split_statements(npu.modules[first.runner.kind].units[first.unit].source)
-    base, theirs = _sides(diff, hunks, of_cuda)
-    steps = _new_steps(diff, [piece for hunk in hunks for piece in hunk.pieces], first.runner, npu)
-    base = _less_replaced(base, ours, steps)
     source = npu.copied_from(first.unit)
     copied = split_statements(source) if source else []
-    base = _less_kept(base, diff, copied)
-    if first.unit.rpartition(".")[2] in npu.upstream_methods:
-        theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
-    merged = merge_method(base, ours, theirs, Context(takes_new=True))
-    if any(len(one.ours) > _MOST * (len(ours) - 1) for one in merged.conflicts):  # less its head
+    decided: list[str] = []
+    while left:
+        base, theirs = _sides(diff, left, of_cuda)
+        steps = _new_steps(diff, [piece for hunk in left for piece in hunk.pieces], first.runner, npu)
+        base = _less_kept(_less_replaced(base, ours, steps), diff, copied)
+        if first.unit.rpartition(".")[2] in npu.upstream_methods:
+            theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
+        merged = merge_method(base, ours, theirs, Context(takes_new=True))
+        pieces = narrowed(merged.pieces)
+        conflicts = [piece for piece in pieces if isinstance(piece, Conflict)]
+        anew = [one for one in conflicts if len(one.ours) > _OWN]
+        beyond = _of_rewritten(left, anew, pieces, ours)
+        if not anew or not beyond:
+            break
+        decided += [f"{_REWRITTEN}: {_start(one.theirs)}" for one in anew]
+        left = [hunk for hunk in left if hunk not in beyond]
+    if not left or any(len(one.ours) > _MOST * (len(ours) - 1) for one in conflicts):  # less its head
         return None
-    if not merged.conflicts and keys_of(resolved(merged.pieces, "ours")) == keys_of(ours):
+    if not conflicts and keys_of(resolved(pieces, "ours")) == keys_of(ours):
         return None
-    pieces = _laid_out(ours, merged.pieces)
+    pieces = _laid_out(ours, pieces)
     if copied:
         pieces = marked_pieces(pieces, ours, copied)
     text = render_pieces(pieces, ("NPU side", f"{GPU} before", GPU))
-    ids = tuple(hunk.id for hunk in hunks)
-    decided = tuple(f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags)
-    return Draft(first.runner.path, first.unit, first.group, ids, text, len(merged.conflicts), decided)
+    decided += [f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags]
+    ids = tuple(hunk.id for hunk in left)
+    return Draft(first.runner.path, first.unit, first.group, ids, text, len(conflicts), tuple(decided))
+
+
+def _of_rewritten(
+    hunks: Sequence[Hunk], anew: Sequence[Conflict], pieces: Sequence[Piece], ours: Sequence[Statement]
+) -> list[Hunk]:
+    """The hunks that are in what the GPU side wrote anew, and those that belong to them.
+
+    These take out what ours reads there, or share a new name of the method with them.
+    """
+    new = {one.key for conflict in anew for one in conflict.theirs}
+    old = {one.key for conflict in anew for one in conflict.base}
+    kept = resolved(pieces, "ours")
+    lost = (free_names(kept) | may_be_unbound(kept)) - free_names(ours) - may_be_unbound(ours)
+    known = reads(one.key for one in ours) | defines(one.key for one in ours)
+    found: list[Hunk] = []
+    names = (reads(new) | defines(new)) - known
+    left = list(hunks)
+    while more := [
+        hunk
+        for hunk in left
+        if hunk.added.keys() & new
+        or hunk.removed.keys() & old
+        or defines(hunk.removed) & lost
+        or (reads(hunk.added) | defines(hunk.added)) & names
+    ]:
+        found += more
+        left = [hunk for hunk in left if hunk not in more]
+        names |= defines(key for hunk in more for key in hunk.added) - known
+    return found
+
+
+def _start(statements: Sequence[Statement]) -> str:
+    return cut(next((one.key for one in statements), "(nothing)"), _SHOWN)
 
 
 def _new_steps(

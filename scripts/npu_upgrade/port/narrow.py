@@ -1,0 +1,182 @@
+"""Conflicts of a method put in as a whole, no larger than what the GPU side changed.
+
+A conflict of three texts spans all that the NPU side has in another way. Of it the GPU side may have
+changed a few statements only; the rest is as it was before, and nothing to decide on.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from npu_upgrade.code.sequences import Change, changes, patience
+from npu_upgrade.code.statements import CONTINUES, Statement
+from npu_upgrade.threeway.align import align_similar
+from npu_upgrade.threeway.layout import as_lines
+from npu_upgrade.threeway.pieces import Conflict, Piece, syntax_error
+from npu_upgrade.threeway.trees import dump, parse_statement, statement_text
+
+_SMALLER = 0.7  # of the statements in a conflict: what makes it no smaller is left as it is
+_FEW = (
+    12  # statements of the NPU side that are shown beside a change when it is not clear which of them it is
+)
+
+
+def narrowed(pieces: Sequence[Piece]) -> list[Piece]:
+    """``pieces`` with each conflict cut to the blocks that differ between base and theirs.
+
+    What ours has beside them stays with either answer. A conflict stays as it is where it gets no smaller
+    by it, before a branch of its last block, and where an answer would not be Python. A name more in an
+    unpacking, behind the others, is no conflict: it comes into that of ours.
+    """
+    out: list[Piece] = []
+    for number, piece in enumerate(pieces):
+        rest = pieces[number + 1 :]
+        parts = _parts(piece) if isinstance(piece, Conflict) and not _continues(rest) else None
+        if parts is None or syntax_error([*out, *parts, *rest]) is not None:
+            parts = [piece]
+        out += parts
+    return out
+
+
+def _continues(rest: Sequence[Piece]) -> bool:
+    """Whether what follows is a branch, which would be one of what a part puts before it."""
+    after = rest[0] if rest else None
+    return isinstance(after, Statement) and CONTINUES.match(after.key) is not None
+
+
+def _parts(conflict: Conflict) -> list[Piece] | None:
+    base, ours, theirs = conflict.base, conflict.ours, conflict.theirs
+    out: list[Piece] = []
+    place = 0
+    pairs = align_similar(base, ours)
+    for change in _changed_blocks(base, theirs):
+        old, new = base[change.a0 : change.a1], theirs[change.b0 : change.b1]
+        if unpacked := _unpacked(old, new, ours[place:]):
+            at, statement = unpacked
+            out += [*ours[place : place + at], statement]
+            place += at + 1
+            continue
+        start, end = _counterpart(change, pairs, ours, place, _level([*old, *new]))
+        _contest(out, ours[place:start], Conflict(old, ours[start:end], new, conflict.reason))
+        place = end
+    out += ours[place:]
+    size = sum(_size(piece) for piece in out if isinstance(piece, Conflict))
+    return out if size < _SMALLER * _size(conflict) else None
+
+
+def _contest(out: list[Piece], between: Sequence[Statement], one: Conflict) -> None:
+    """Add a conflict behind what is between it and the one before it; both are one where nothing is."""
+    if not between and out and isinstance(last := out[-1], Conflict):
+        sides = ((*getattr(last, side), *getattr(one, side)) for side in ("base", "ours", "theirs"))
+        out[-1] = Conflict(*sides, one.reason)
+    else:
+        out += [*between, one]
+
+
+def _size(conflict: Conflict) -> int:
+    return len(conflict.base) + len(conflict.ours) + len(conflict.theirs)
+
+
+def _changed_blocks(base: Sequence[Statement], theirs: Sequence[Statement]) -> Iterator[Change]:
+    """What differs, in whole blocks of the outermost depth."""
+    top = _level([*base, *theirs])
+    old, new = (_starts(side, top) for side in (base, theirs))
+    keys = [
+        [tuple((one.key, one.indent) for one in side[a:b]) for a, b in itertools.pairwise(starts)]
+        for side, starts in ((base, old), (theirs, new))
+    ]
+    for one in changes(patience(*keys), *map(len, keys)):
+        yield Change(old[one.a0], old[one.a1], new[one.b0], new[one.b1])
+
+
+def _starts(side: Sequence[Statement], top: int) -> list[int]:
+    """Where the blocks of a text begin, and its end. What belongs to a block before the text is one."""
+    begins = [
+        number
+        for number, one in enumerate(side)
+        if not number or (one.indent <= top and not CONTINUES.match(one.key))
+    ]
+    return [*begins, len(side)]
+
+
+def _level(side: Sequence[Statement]) -> int:
+    return min((one.indent for one in side), default=0)
+
+
+def _counterpart(
+    change: Change, pairs: Sequence[tuple[int, int]], ours: Sequence[Statement], place: int, level: int
+) -> tuple[int, int]:
+    """The statements of ours, from ``place`` on, that stand where the change would be."""
+    low = max([place, *(j + 1 for i, j in pairs if i < change.a0)])
+    high = max(low, min([len(ours), *(j for i, j in pairs if i >= change.a1)]))
+    if high - low <= _FEW:
+        return low, high
+    inside = [j for i, j in pairs if change.a0 <= i < change.a1 and low <= j < high]
+    if inside:
+        start, end = min(inside), max(inside) + 1
+        while start > low and not _begins(ours[start], level):
+            start -= 1
+        while end < high and not _begins(ours[end], level):
+            end += 1
+        return start, end
+    before = max((i for i, j in pairs if i < change.a0), default=-len(ours))
+    after = min((i for i, j in pairs if i >= change.a1), default=2 * len(ours))
+    free = [n for n in range(low, high + 1) if n == len(ours) or _begins(ours[n], level)]
+    if not free:
+        return high, high
+    near = free[0] if change.a0 - before < after - change.a1 else free[-1]
+    return near, near
+
+
+def _begins(statement: Statement, level: int) -> bool:
+    """Whether something of this depth may stand before a statement."""
+    return statement.indent <= level and CONTINUES.match(statement.key) is None
+
+
+def _unpacked(
+    old: Sequence[Statement], new: Sequence[Statement], ours: Sequence[Statement]
+) -> tuple[int, Statement] | None:
+    """The unpacking of ours with the names that theirs has more, and its place in ours."""
+    if not len(old) == len(new) == 1:
+        return None
+    before, after = _unpacking(old[0]), _unpacking(new[0])
+    if not before or not after or before[1] != after[1] or after[0][: len(before[0])] != before[0]:
+        return None
+    found = [(n, mine[0]) for n, one in enumerate(ours) if (mine := _unpacking(one)) and mine[1] == after[1]]
+    if len(found) != 1:
+        return None
+    number, names = found[0]
+    more = [name for name in after[0][len(before[0]) :] if name not in names]
+    here = ours[number]
+    tree = parse_statement(here.key)
+    assert isinstance(tree, ast.Assign)
+    target = tree.targets[0]
+    assert isinstance(target, ast.Tuple)
+    target.elts += [ast.Name(name, ast.Store()) for name in more]
+    key = statement_text(tree)
+    lines = _with_lines(here, more) or as_lines(key, here.indent, (here.code,))
+    return number, replace(here, key=key, lines=lines)
+
+
+def _with_lines(here: Statement, names: Sequence[str]) -> tuple[str, ...] | None:
+    """The lines of an unpacking that has one name a line, with more of them."""
+    close = next((n for n, line in enumerate(here.lines) if line.startswith((") =", "] ="))), None)
+    if not close or not here.lines[close - 1].partition("#")[0].rstrip().endswith(","):
+        return None
+    last = here.lines[close - 1]
+    depth = last[: len(last) - len(last.lstrip())]
+    return (*here.lines[:close], *(f"{depth}{name}," for name in names), *here.lines[close:])
+
+
+def _unpacking(statement: Statement) -> tuple[list[str], str] | None:
+    """The names that an unpacking gives values to, and what is unpacked."""
+    tree = parse_statement(statement.key) if " = " in statement.key else None
+    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1:
+        return None
+    target = tree.targets[0]
+    if not isinstance(target, ast.Tuple) or not all(isinstance(one, ast.Name) for one in target.elts):
+        return None
+    return [one.id for one in target.elts if isinstance(one, ast.Name)], dump(tree.value)

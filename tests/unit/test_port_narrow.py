@@ -1,0 +1,114 @@
+"""A conflict of a whole method shows what the GPU side changed, where the NPU side would have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from npu_upgrade.code.statements import END, Statement, split_statements
+from npu_upgrade.port.narrow import narrowed
+from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved
+
+HEAD = "def step(self, batch):"
+TAIL = "return done"
+
+
+def statements(*lines: str) -> tuple[Statement, ...]:
+    return tuple(
+        one for one in split_statements("\n".join(f"    {line}" for line in lines)) if one.key != END
+    )
+
+
+def around(conflict: Conflict) -> list[Piece]:
+    return [*split_statements(HEAD + "\n    pass")[:1], conflict, *statements(TAIL)]
+
+
+def narrow(base: tuple[str, ...], ours: tuple[str, ...], theirs: tuple[str, ...]) -> list[Piece]:
+    return narrowed(around(Conflict(*(statements(*side) for side in (base, ours, theirs)), "-")))
+
+
+def conflicts(pieces: list[Piece]) -> list[Conflict]:
+    return [one for one in pieces if isinstance(one, Conflict)]
+
+
+def keys(side: tuple[Statement, ...]) -> list[str]:
+    return [one.key for one in side]
+
+
+OLD = ("rows = self.rows(batch)", "built = self.build(rows)", "sent = self.send(built)", "self.log(sent)")
+OWN = tuple(f"self.own_{number}(batch)" for number in range(20))
+
+
+def test_what_the_gpu_side_left_alone_is_not_in_the_conflict() -> None:
+    new = (*OLD[:2], "self.mark(built)", *OLD[2:])
+    pieces = narrow(OLD, OWN, new)
+    (one,) = conflicts(pieces)
+    assert (keys(one.base), keys(one.ours), keys(one.theirs)) == ([], [], ["self.mark(built)"])
+    assert keys(tuple(resolved(pieces, "ours"))) == [HEAD, *OWN, TAIL]
+
+
+def test_the_change_stands_where_the_npu_side_has_its_like() -> None:
+    own = (*OWN[:8], "sent = self.send(batch, early=True)", *OWN[8:])
+    new = tuple(line.replace("send(built)", "send(built, again)") for line in OLD)
+    (one,) = conflicts(narrow(OLD, own, new))
+    assert keys(one.ours) == ["sent = self.send(batch, early=True)"]
+    assert keys(one.theirs) == ["sent = self.send(built, again)"]
+
+
+def test_blocks_stay_whole() -> None:
+    loop = ("for row in rows:", "    self.take(row)", "    self.give(row)")
+    new = (*OLD[:2], *loop[:2], "    self.check(row)", loop[2], *OLD[2:])
+    pieces = narrow((*OLD[:2], *loop, *OLD[2:]), OWN, new)
+    (one,) = conflicts(pieces)
+    assert keys(one.theirs) == ["for row in rows:", "self.take(row)", "self.check(row)", "self.give(row)"]
+    compile(render_pieces(resolved(pieces, "theirs"), ("", "", "")), "-", "exec")
+
+
+def test_two_changes_are_two_conflicts_with_ours_between_them() -> None:
+    own = ("rows = self.rows(batch, 3)", *OWN, "sent = self.send(batch, early=True)")
+    new = ("rows = self.rows(batch, 2)", OLD[1], "sent = self.send(built, again)", OLD[3])
+    found = narrow(("rows = self.rows(batch, 1)", *OLD[1:]), own, new)
+    assert len(conflicts(found)) == 2
+    assert [one for one in keys(tuple(resolved(found, "theirs"))) if "own_" in one] == list(OWN)
+
+
+UNPACKED = "logits, rows = self.state"
+
+
+@pytest.mark.parametrize(
+    ("new", "ours", "result"),
+    [
+        ("logits, rows, step = self.state", "logits, batch = self.state", "logits, batch, step = self.state"),
+        (  # one name a line stays so, with its notes
+            "logits, rows, step = self.state",
+            "(\n    logits,\n    batch,  # ours\n) = self.state",
+            "(\n    logits,\n    batch,  # ours\n    step,\n) = self.state",
+        ),
+        ("step, logits, rows = self.state", "logits, batch = self.state", None),  # not behind the others
+        ("logits, rows, step = self.state", "logits, batch = self.other", None),
+    ],
+)
+def test_a_name_more_in_an_unpacking_comes_into_that_of_ours(new: str, ours: str, result: str | None) -> None:
+    own = (*OWN, *ours.split("\n"))
+    pieces = narrow((*OLD, UNPACKED), own, (*OLD, new))
+    assert bool(conflicts(pieces)) == (result is None)
+    if result:
+        text = render_pieces(resolved(pieces, "ours"), ("", "", ""))
+        assert "\n".join(f"    {line}" for line in result.split("\n")) in text
+
+
+def test_what_gets_no_smaller_stays() -> None:
+    conflict = Conflict(statements("self.a()"), statements("self.b()"), statements("self.c()"), "-")
+    assert narrowed(around(conflict)) == around(conflict)
+
+
+def test_before_a_branch_a_conflict_stays_whole() -> None:
+    """The branch would be one of the GPU side's block, and no longer of ours."""
+    sides = [
+        statements("if batch:", "    self.a()"),
+        statements("if self.own:", *(f"    {one}" for one in OWN)),
+        statements("if batch and self.late:", "    self.a()"),
+    ]
+    branch = split_statements("    if batch:\n        pass\n    else:\n        self.rest()")[2:4]
+    pieces = [*around(Conflict(*sides, "-"))[:2], *branch]
+    assert narrowed(pieces) == pieces
+    assert narrowed(pieces[:2]) != pieces[:2]
