@@ -487,8 +487,9 @@ def _keep_for_job(
         write_json(
             job.folder / "port.json", {"verdict": result.verdict.value, "summary": result.summary} | told
         )
-        _write_by_method(job, told.get("hunks", []), result.data.get("changes", {}))
-        write_atomic(listed, result.text)
+        if anew or not listed.exists():  # else what the GPU side changed is as it was listed
+            _write_by_method(job, told.get("hunks", []), result.data.get("changes", {}))
+            write_atomic(listed, result.text)
     job = job or (_job_of(place.folder) if place else None)
     return ending(result, job, lists=True) if job else result
 
