@@ -495,6 +495,8 @@ def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it()
     assert _reason("A.more", told, {"A.more": "return self.input_duplex_rows"}) == f"came with: {told[1][1]}"
     called = {"A.help": "", "B.run": "self.help()", "A.run": "self.help()"}
     assert _reason("A.help", [("B.run", "as in A"), ("A.run", "it hangs")], called) == "for run: it hangs"
+    both = {"A.help": "", "B.help": "", "B.run": "self.help()"}
+    assert _reason("A.help", [("B.run", "as in C")], both) == "came with: as in C", "B has a help of its own"
 
 
 def test_a_waived_finding_counts_no_more_and_is_named_by_the_commit(

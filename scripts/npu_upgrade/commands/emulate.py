@@ -614,9 +614,11 @@ class _Playing:
         newly, key = self._is_new(outcome), (outcome.tier, outcome.scenario)
         old = self._olds.get(key)
         if newly:
-            does = f"is {old.state} there" if old else "was not asked"
-            does = f"fails otherwise: {old.why}" if old and old.state == FAIL else does
-            say(f"note: {outcome.name} fails newly: the old pair {does}")
+            if old is None:
+                say(f"note: {outcome.name} counts as new: the old pair was not run")
+            else:
+                does = f"fails otherwise: {old.why}" if old.state == FAIL else f"is {old.state} there"
+                say(f"note: {outcome.name} fails newly: the old pair {does}")
         elif key in self._unsteady:
             say(f"note: {outcome.name}: {self._unsteady[key].why}")
         elif old:

@@ -264,7 +264,11 @@ def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, 
     owner, named = f"{unit.partition('.')[0]}.", _word(unit)
     if said := own(unit):
         return "; ".join(dict.fromkeys(said))
-    callers = [other for other, source in edited.items() if other != unit and named.search(source)]
+    callers = [
+        other
+        for other, source in edited.items()
+        if other != unit and named.search(source) and not _calls_its_own(other, unit, edited)
+    ]
     for caller in sorted(callers, key=lambda one: not one.startswith(owner)):
         if said := own(caller):
             return f"for {caller.rpartition('.')[2]}: {'; '.join(dict.fromkeys(said))}"
@@ -276,6 +280,12 @@ def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, 
     # what names something else is about something else
     here = [note for note in about if names.intersection(code := _CODE.findall(note)) or not code]
     return f"came with: {'; '.join(dict.fromkeys(here or about))}"
+
+
+def _calls_its_own(caller: str, unit: str, edited: Mapping[str, str]) -> bool:
+    """Whether another class has an edited method of that name itself, which its callers are about."""
+    owner, own = caller.partition(".")[0], unit.partition(".")[0]
+    return owner != own and f"{owner}.{unit.rpartition('.')[2]}" in edited
 
 
 def _word(unit: str) -> re.Pattern[str]:

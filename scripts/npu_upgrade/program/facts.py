@@ -173,11 +173,16 @@ class _Reader:
     def _model_names(self) -> set[str]:
         """Names that stand for the model: parameters called so, and what is bound to it."""
         names = {arg.arg for n in self.nodes if isinstance(n, ast.arguments) for arg in n.args + n.kwonlyargs}
-        self.models = names & {"model"}
+        self.models, self.runners = names & {"model"}, {*_HAVE_MODEL}
         for node in self.nodes:
-            if isinstance(node, ast.Assign | ast.NamedExpr) and self._is_model(node.value):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                self.models |= {target.id for target in targets if isinstance(target, ast.Name)}
+            if not isinstance(node, ast.Assign | ast.NamedExpr):
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            bound = {target.id for target in targets if isinstance(target, ast.Name)}
+            if self._is_model(node.value):
+                self.models |= bound
+            elif _read(node.value) in _HAVE_MODEL[1:]:
+                self.runners |= bound
         return self.models
 
     def _is_model(self, node: ast.expr) -> bool:
@@ -185,13 +190,20 @@ class _Reader:
         if isinstance(node, ast.Name):
             return node.id in self.models
         if isinstance(node, ast.Attribute):
-            return node.attr == "model" and dotted(node.value) in _HAVE_MODEL
+            return node.attr == "model" and dotted(node.value) in self.runners
         if not isinstance(node, ast.Call):
             return isinstance(node, ast.NamedExpr) and self._is_model(node.value)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "get_model":
-            return dotted(node.func.value) in _HAVE_MODEL
-        named = dotted(node.func) == "getattr" and len(node.args) > 1
-        return named and dotted(node.args[0]) in _HAVE_MODEL and string(node.args[1]) == "model"
+            return dotted(node.func.value) in self.runners
+        owner, _, name = _read(node).rpartition(".")
+        return owner in self.runners and name == "model"
+
+
+def _read(node: ast.expr) -> str:
+    """The dotted name of what an expression reads, ``getattr`` of a plain name included; empty for others."""
+    if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
+        return f"{dotted(node.args[0])}.{string(node.args[1])}"
+    return dotted(node)
 
 
 def functions_in(node: Function) -> Iterator[Function]:
