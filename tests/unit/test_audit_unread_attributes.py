@@ -67,6 +67,31 @@ def test_a_collaborator_that_only_sets_it_does_not_read_it(tmp_path: Path) -> No
     assert unread(tmp_path, WRITES, READS, vllm_omni__helper=text) == ["keep_hidden"]
 
 
+@pytest.mark.parametrize(
+    ("asks", "elsewhere", "found"),
+    [
+        ("if hasattr(self, 'began'):\n        self.tell()", "", True),
+        ("self.tell(getattr(self, 'began', None))", "", True),
+        ("if hasattr(\n        self, 'began'\n    ):\n        self.tell()", "", True),
+        ("if hasattr(self, 'began'):\n        self.began = 2", "", False),
+        (
+            "if hasattr(self, 'began'):\n        self.tell()",
+            "def use(runner):\n    runner.began = 2\n",
+            False,
+        ),
+        ("if hasattr(self, 'began'):\n        self.tell()", "FIELDS = ['began']\n", False),
+        ("if hasattr(self, 'began'):\n        self.tell()", "class Base:\n    began: int\n", False),
+        ("if hasattr(self, 'began'):\n        self.tell()", "print(getattr(runner, 'began', 1))\n", True),
+    ],
+)
+def test_what_is_asked_for_and_set_by_nothing_is_found(
+    tmp_path: Path, asks: str, elsewhere: str, found: bool
+) -> None:
+    npu = f"def load(self):\n    {asks}\n\ndef tell(self, *began_at):\n    pass\n"
+    more = {"vllm_omni__helper": elsewhere} if elsewhere else {}
+    assert (unread(tmp_path, npu, "def load(self):\n    pass\n", **more) == ["began"]) is found
+
+
 def test_a_worker_of_the_gpu_side_does_not_count(tmp_path: Path) -> None:
     gpu = READS + "\ndef other(self, peer):\n    return peer.keep_hidden\n"
     assert unread(tmp_path, WRITES, gpu) == ["keep_hidden"]
@@ -96,7 +121,7 @@ SETS = ASKS + "        self.cleared = True\n"
     [
         (ASKS, SETS, {}, ["cleared"]),
         (SETS, SETS, {}, []),
-        (ASKS, ASKS, {}, []),
+        (ASKS, ASKS, {}, ["cleared"]),  # nothing sets it
         (f"cleared = False\n\n{ASKS}", SETS, {}, []),
         (ASKS, SETS, {"vllm_omni__helper": "def use(runner):\n    runner.cleared = True\n"}, []),
         (ASKS, SETS, {"vllm_omni__helper": "def use(runner):\n    setattr(runner, 'cleared', 1)\n"}, []),

@@ -1,4 +1,4 @@
-"""Attributes that the NPU side sets and never reads, or asks for and never sets, as the GPU side does."""
+"""Attributes that the NPU side sets and never reads, or asks for and that it, or nothing, sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from npu_upgrade.program.mentions import Mentions
 from npu_upgrade.program.program import ClassSymbol, Method
 from npu_upgrade.program.self_use import methods_on, self_use
 
-ABOUT = "attributes that are set on an NPU class and that only its GPU counterpart reads, or the other way"
+ABOUT = (
+    "attributes that are set on an NPU class and that only its GPU counterpart reads, or the other way, "
+    "and what an NPU class asks for that nothing sets"
+)
 
 
 def check(world: World) -> Iterator[Finding]:
     mentions = Mentions(world.program)
     yield from _unset(world, mentions)
+    yield from _set_by_nothing(world, mentions)
     found: dict[str, list[Unread]] = {}
     for pair in world.pairs:
         if pair.npu in world.concrete:
@@ -66,6 +70,41 @@ def _unset(world: World, mentions: Mentions) -> Iterator[Finding]:
                 if setter and key not in told and not _on_npu(sets, name, pair.npu, mentions, world):
                     told.add(key)
                     yield _never_set(name, method, setter)
+
+
+def _set_by_nothing(world: World, mentions: Mentions) -> Iterator[Finding]:
+    """Attributes that an NPU method asks for with a default, and that no line of any tree sets or defines."""
+    told = set[tuple[str, str]]()
+    for cls in world.concrete:
+        for method in (one for one in methods_on(cls) if one.owner.file in world.files):
+            for name in sorted(self_use(method.node).guards):
+                if (method.qualname, name) not in told and not _may_be_set(name, mentions):
+                    told.add((method.qualname, name))
+                    yield _dead(name, method)
+
+
+def _may_be_set(name: str, mentions: Mentions) -> bool:
+    """Whether some line sets or defines the attribute, or has its name in a string that asks for nothing."""
+    word = rf"[\"']{name}[\"']"
+    asked = re.compile(rf"\b(?:has|get)attr\(\s*[\w.]*\s*,?\s*{word}|^\s*\w+,\s*{word}")
+    quoted = re.compile(word)
+    return mentions.is_defined(name) or any(
+        quoted.search(asked.sub("", mention.text)) for mention in mentions.of(name)
+    )
+
+
+def _dead(name: str, method: Method) -> Finding:
+    return Finding(
+        kind="set-by-nothing",
+        owner=method.owner.name,
+        subject=name,
+        what=f"{method.qualname} asks for self.{name}, which nothing sets or defines",
+        here=side(method, text=f"asks for {name}"),
+        there=None,
+        incident="A",
+        why="the default decides each time: what needs the attribute never runs",
+        todo=f"see what stands in the place of {name} in the target, or take out what asks for it",
+    )
 
 
 def _on_npu(line: re.Pattern[str], name: str, cls: ClassSymbol, mentions: Mentions, world: World) -> bool:
