@@ -167,7 +167,8 @@ def _taken(
         groups = {one.group for one in chosen}
         left = [entry for entry in found.left if entry.hunk.group in groups]
         npu = npu.with_texts(done.files)
-        chosen = drafts(left, npu, inputs.upstream, fitting=True)
+        names_methods = any(entry.hunk.kind == "method" for entry in found.left if entry.hunk.id in asked)
+        chosen = drafts(left, npu, inputs.upstream, fitting=True, complete=names_methods)
     done.files |= put(chosen, npu)
     if asked and not agreed:  # of conflicts what the NPU side has, until they are decided
         texts = {path: answers(text, path)[0].text for path, text in done.files.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ GPU = "GPU side"
 _SHOWN = 100  # characters of a statement
 _OWN = 40  # statements: what the NPU side has so much of in its own way stays, and is left to a person
 _REWRITTEN = "the GPU side wrote this anew, and the NPU side has its own, which stays"
+_LACKS = "left out with what belongs to it, for the NPU class has no such method (name it to take it)"
+_CALL = re.compile(r"\bself\.(\w+)\(")
 _MOST = 0.5  # of a method's statements in one conflict: beyond that, nothing was combined
 
 
@@ -56,9 +59,17 @@ class Draft:
 
 
 def drafts(
-    ranked: Sequence[Ranked], npu: NpuSide, upstream: Upstream, *, fitting: bool = False
+    ranked: Sequence[Ranked],
+    npu: NpuSide,
+    upstream: Upstream,
+    *,
+    fitting: bool = False,
+    complete: bool = False,
 ) -> list[Draft]:
     """The methods of which hunks do not fit, or not by themselves, as a whole; ``fitting``: the others too.
+
+    ``complete``: of the new methods all are named that are to come, so that calls of another one that the NPU
+    class lacks stay out, with what belongs to them.
 
     What it holds already is the GPU side's too. Left out are what is written for CUDA, where the rest does
     without it, what vLLM's method has and vllm-ascend's own does without, what the GPU side wrote anew where
@@ -74,7 +85,9 @@ def drafts(
         ours = [entry for entry in entries if not _is_for_cuda(entry)]
         of_cuda = [entry.hunk for entry in entries if _is_for_cuda(entry)]
         asked = ours and (fitting or any(entry.tier > 1 for entry in ours))
-        if asked and (one := _draft([entry.hunk for entry in ours], of_cuda, npu, upstream)):
+        hunks = [entry.hunk for entry in ours]
+        missing = _calling_what_lacks(hunks, npu) if complete and hunks else {}
+        if asked and (one := _draft(hunks, missing, of_cuda, npu, upstream)):
             before = found.get((one.path, one.unit))
             if not before or len(before.ids) < len(one.ids):  # of the upgrade that changed most of it
                 found[one.path, one.unit] = one
@@ -183,14 +196,23 @@ def _stands(theirs: Sequence[Statement], gone: Collection[int]) -> bool:
     return syntax_error(left) is None and not _lost(left, theirs)
 
 
-def _draft(hunks: Sequence[Hunk], of_cuda: Sequence[Hunk], npu: NpuSide, upstream: Upstream) -> Draft | None:
+def _draft(
+    hunks: Sequence[Hunk],
+    missing: Mapping[str, str],
+    of_cuda: Sequence[Hunk],
+    npu: NpuSide,
+    upstream: Upstream,
+) -> Draft | None:
     """One method with as many of the hunks as it takes; see :func:`drafts`."""
-    first, diff, left = hunks[0], hunks[0].diff, list(hunks)
+    first, diff = hunks[0], hunks[0].diff
     assert diff is not None, "a change has the difference it belongs to"
     ours = split_statements(npu.modules[first.runner.kind].units[first.unit].source)
+    known = reads(one.key for one in ours) | defines(one.key for one in ours)
+    of_missing = _belonging([hunk for hunk in hunks if hunk.id in missing], hunks, known)
+    left = [hunk for hunk in hunks if hunk not in of_missing]
     source = npu.copied_from(first.unit)
     copied = split_statements(source) if source else []
-    decided: list[str] = []
+    decided = [f"{_LACKS}: {', '.join(sorted(set(missing.values())))}"] if missing else []
     while left:
         base, theirs = _sides(diff, left, of_cuda)
         steps = _new_steps(diff, [piece for hunk in left for piece in hunk.pieces], first.runner, npu)
@@ -231,21 +253,40 @@ def _of_rewritten(
     kept = resolved(pieces, "ours")
     lost = (free_names(kept) | may_be_unbound(kept)) - free_names(ours) - may_be_unbound(ours)
     known = reads(one.key for one in ours) | defines(one.key for one in ours)
-    found: list[Hunk] = []
-    names = (reads(new) | defines(new)) - known
-    left = list(hunks)
-    while more := [
+    found = [
         hunk
-        for hunk in left
-        if hunk.added.keys() & new
-        or hunk.removed.keys() & old
-        or defines(hunk.removed) & lost
-        or (reads(hunk.added) | defines(hunk.added)) & names
-    ]:
-        found += more
+        for hunk in hunks
+        if hunk.added.keys() & new or hunk.removed.keys() & old or defines(hunk.removed) & lost
+    ]
+    return _belonging(found, hunks, known, (reads(new) | defines(new)) - known)
+
+
+def _belonging(
+    found: Sequence[Hunk], hunks: Sequence[Hunk], known: Collection[str], names: Collection[str] = ()
+) -> list[Hunk]:
+    """``found``, and the hunks that share one of ``names`` with them or what the method has not ``known``."""
+    out, left, shared = list(found), [hunk for hunk in hunks if hunk not in found], set(names)
+    more = out
+    while more:
+        shared |= defines(key for hunk in more for key in hunk.added) - {*known}
+        more = [hunk for hunk in left if (reads(hunk.added) | defines(hunk.added)) & shared]
+        out += more
         left = [hunk for hunk in left if hunk not in more]
-        names |= defines(key for hunk in more for key in hunk.added) - known
-    return found
+    return out
+
+
+def _calling_what_lacks(hunks: Sequence[Hunk], npu: NpuSide) -> dict[str, str]:
+    """The hunks, by id, that call a method of the GPU class that the NPU class lacks, with its name."""
+    runner = hunks[0].runner
+    gpu, own = npu.program.find_class(runner.gpu_path, runner.gpu_class), npu.cls(runner)
+    if gpu is None or own is None:
+        return {}
+    owners = {cls.name for cls in own.mro}  # the classes of the tree, the methods of the texts beside them
+    units = (unit for module in npu.modules.values() for unit in module.units.values())
+    has = {unit.name for unit in units if unit.owner in owners}
+    called = ((hunk.id, name) for hunk in hunks for key in hunk.added for name in _CALL.findall(key))
+    lacks = ((id_, name) for id_, name in called if name not in has and not own.lookup(name))
+    return {id_: f"self.{name}()" for id_, name in lacks if gpu.lookup(name)}
 
 
 def _start(statements: Sequence[Statement]) -> str:
