@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lineage_kit import RUNNERS
-from merge_kit import CONFLICTING, World, audit, made_once, started, upgrade
+from lineage_kit import RUNNERS, git_at
+from merge_kit import CONFLICTING, DAY, World, audit, made_once, started, upgrade
 from page_kit import HOSTILE, Page
 
 from npu_upgrade.job.ask import LOOK
