@@ -44,6 +44,9 @@ LONG = "shown_in_the_batch_of_this_step"
             f"f([{LONG}, {LONG}, {LONG}, {LONG}], 1)",
             ["f(", "    [", *[f"        {LONG},"] * 4, "    ],", "    1,", ")"],
         ),
+        ("def f(a: int=1, b=2, *, c: dict=d) -> None:", ["def f(a: int = 1, b=2, *, c: dict = d) -> None:"]),
+        ("def f(a=lambda x: x == 1, b: bool=g(c=1)):", ["def f(a=lambda x: x == 1, b: bool = g(c=1)):"]),
+        ("x: int = f(a=1)", ["x: int = f(a=1)"]),
         # no comma may stand behind these, or none parts what is theirs
         (f"f({LONG} for {LONG} in {LONG * 3})", [f"f({LONG} for {LONG} in {LONG * 3})"]),
         (f"x = '{LONG * 4}'", [f"x = '{LONG * 4}'"]),

@@ -26,7 +26,7 @@ from npu_upgrade.port.draft import (
     _without,
 )
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.marked import marked_pieces
+from npu_upgrade.port.marked import comments_behind, marked_pieces
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.unit_diff import diff_units
 from npu_upgrade.threeway.pieces import Conflict, render_pieces
@@ -204,5 +204,15 @@ def test_what_a_whole_method_gains_is_marked_but_for_what_ends_in_a_conflict() -
     text = render_pieces(pieces, ("ours", "base", "theirs"))
     assert text.count(MARKER) == 2
     assert text.split(MARKER)[1].split() == ["self.mark(batch)", "self.note(batch)"]
+    body = f"    def run(self):\n        {MARKER}\n        self.mark()\n        {MARKER}\n"
+    file = parse_module(f"class A:\n{body}\n    x = 1\n")
+    behind = comments_behind(file, file.units["A.run"])
+    assert [(one.indent, one.text) for one in behind] == [(8, MARKER)]
+    whole = split_statements(file.units["A.run"].source)
+    held = [*whole, *split_statements("        self.note()")]
+    assert marked_pieces(held, whole, [], behind) == held, (
+        "the marker behind the method ends what is new, too"
+    )
+    assert marked_pieces(held, whole, []) != held
     before_conflict = [upstream[0], begin, *gained, conflict, end]
     assert marked_pieces(before_conflict, upstream, upstream) == before_conflict

@@ -22,7 +22,7 @@ from npu_upgrade.lineage.downstream import Runner
 from npu_upgrade.lineage.imports import derive_imports
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk
-from npu_upgrade.port.marked import marked_pieces
+from npu_upgrade.port.marked import comments_behind, marked_pieces
 from npu_upgrade.port.narrow import narrowed
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
@@ -206,7 +206,8 @@ def _draft(
     """One method with as many of the hunks as it takes; see :func:`drafts`."""
     first, diff = hunks[0], hunks[0].diff
     assert diff is not None, "a change has the difference it belongs to"
-    ours = split_statements(npu.modules[first.runner.kind].units[first.unit].source)
+    module = npu.modules[first.runner.kind]
+    ours = split_statements(module.units[first.unit].source)
     known = reads(one.key for one in ours) | defines(one.key for one in ours)
     of_missing = _belonging([hunk for hunk in hunks if hunk.id in missing], hunks, known)
     left = [hunk for hunk in hunks if hunk not in of_missing]
@@ -234,7 +235,7 @@ def _draft(
         return None
     pieces = _laid_out(ours, pieces)
     if copied:
-        pieces = marked_pieces(pieces, ours, copied)
+        pieces = marked_pieces(pieces, ours, copied, comments_behind(module, module.units[first.unit]))
     text = render_pieces(pieces, ("NPU side", f"{GPU} before", GPU))
     decided += [f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags]
     ids = tuple(hunk.id for hunk in left)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from npu_upgrade.code.module import parse_module, replace_units
-from npu_upgrade.code.statements import Statement, render, split_statements
+from npu_upgrade.code.module import Module, Unit, parse_module, replace_units, split_lines
+from npu_upgrade.code.statements import END, Comment, Statement, render, split_statements
 from npu_upgrade.lineage.marker_places import omni_code
 from npu_upgrade.lineage.marking import add_markers
 from npu_upgrade.port.npu_side import NpuSide
@@ -25,18 +25,37 @@ def marked(npu: NpuSide, files: Mapping[str, str]) -> dict[str, str]:
             was, copied = before.get(name), npu.copied_from(name)
             if was and copied and was.source != unit.source:
                 statements = split_statements(unit.source)
-                pieces = marked_pieces(statements, split_statements(was.source), split_statements(copied))
+                sides = split_statements(was.source), split_statements(copied)
+                pieces = marked_pieces(statements, *sides, comments_behind(after, unit))
                 units[name] = render([one for one in pieces if isinstance(one, Statement)])
         found[path] = replace_units(after, units)
     return found
 
 
+def comments_behind(module: Module, unit: Unit) -> list[Comment]:
+    """The comments right behind a method that are as deep as its text: a marker there ends its last lines."""
+    lines = split_lines(module.source)
+    depth = len(lines[unit.start]) - len(lines[unit.start].lstrip())
+    found: list[Comment] = []
+    for line in lines[unit.end :]:
+        indent = len(line) - len(line.lstrip())
+        if not line.lstrip().startswith("#") or indent <= depth:
+            break
+        found.append(Comment(indent, line.strip()))
+    return found
+
+
 def marked_pieces(
-    pieces: Sequence[Piece], before: Sequence[Statement], upstream: Sequence[Statement]
+    pieces: Sequence[Piece],
+    before: Sequence[Statement],
+    upstream: Sequence[Statement],
+    behind: Sequence[Comment] = (),
 ) -> list[Piece]:
     """The same of one method, which may have conflicts; what stands right before one stays without a marker:
-    it would end in one side of it.
+    it would end in one side of it. ``behind`` are the comments that follow the method and are no part of it.
     """
+    if behind:
+        pieces = [*pieces, Statement(END, 0, (), 0, tuple(behind))]
     flat = [
         (statement, number)
         for number, piece in enumerate(pieces)
@@ -54,4 +73,9 @@ def marked_pieces(
     made = add_markers(statements, new)
     whole = {number: one for one, (_, number) in zip(made, flat, strict=False)}
     kept = [piece if isinstance(piece, Conflict) else whole[number] for number, piece in enumerate(pieces)]
+    if behind:
+        end = kept.pop()
+        assert isinstance(end, Statement)
+        own = end.comments[: len(end.comments) - len(behind)]
+        kept += [Statement(END, 0, (), 0, own)] if own else []
     return [*kept, *made[len(flat) :]]

@@ -15,6 +15,7 @@ _WIDTH = 110
 _STEP = 4
 _NOT = re.compile(r"(\b(?:and|or) )\((not [\w.]+(?:\(\))?)\)")
 _PLAIN = re.compile(r"'[^'\"\\]*'")
+_DEFINES = ("def ", "async def ")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -30,10 +31,26 @@ def as_lines(text: str, indent: int, sides: Sequence[str]) -> tuple[str, ...]:
 
 
 def as_written(text: str) -> str:
-    """A canonical text without brackets around a plain ``not`` behind ``and`` or ``or``."""
-    plain = _NOT.sub(r"\1\2", text)
+    """A canonical text without brackets around a plain ``not`` behind ``and`` or ``or``, and with spaces
+    around the default of a parameter with a hint.
+    """
+    plain = _spaced(_NOT.sub(r"\1\2", text))
     before, after = parse_statement(text), parse_statement(plain)
     return plain if before and after and same(before, after) else text
+
+
+def _spaced(text: str) -> str:
+    """The header of a function with ``x: int = 1`` where ``ast.unparse`` has ``x: int=1``."""
+    if not text.startswith(_DEFINES):
+        return text
+    out, place, depth, hinted = "", 0, 0, False
+    for token, start, end in _tokens(text):
+        depth += (token in tuple(_OPEN)) - (token in tuple(_CLOSE))
+        if depth == 1 and token in (":", ","):
+            hinted = token == ":"
+        elif depth == 1 and hinted and token == "=" and text[start - 1] != " ":
+            out, place = f"{out}{text[place:start]} = ", end
+    return out + text[place:]
 
 
 def _quoted(text: str, sides: Sequence[str]) -> str:
