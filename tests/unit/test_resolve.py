@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -787,6 +789,12 @@ def test_a_gate_that_cannot_judge_is_not_repeated_for_ever(world: World) -> None
     assert code == 2
     code, data, _ = upgrade("next")
     assert (code, data["stop"]["rule"]) == (4, "cannot run")
+    edited = world.omni / BASE
+    before, later = edited.stat(), time.time() + 60
+    os.utime(edited, (later, later))
+    assert upgrade("next")[0] == 0, "the files were edited since: it may judge now"
+    os.utime(edited, (before.st_atime, before.st_mtime))
+    assert upgrade("next")[0] == 4
     assert upgrade("next", "--continue", "--note", "the folder is there now")[0] == 0
 
 

@@ -6,6 +6,7 @@ The counts are read from the evidence, which nobody edits; ``next --continue`` s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import takewhile
 
 from npu_upgrade.code.conflict_text import MarkedConflict
@@ -38,7 +39,7 @@ FEWEST = 12
 
 def find_stop(job: Job, plan: Plan | None, records: Sequence[Record]) -> Stop | None:
     """The first rule that says stop, None when none does or a person said to go on."""
-    found = _pair(plan) or _architecture(job, plan) or _cannot_run(job)
+    found = _pair(plan) or _architecture(job, plan) or _cannot_run(job, plan)
     if found:
         return None if any(entry.id == found.key for entry in job.journal.of(Continued)) else found
     gates = dict.fromkeys(record.gate for record in records if record.verdict == "FAIL")
@@ -71,8 +72,11 @@ def _architecture(job: Job, plan: Plan | None) -> Stop | None:
     return None
 
 
-def _cannot_run(job: Job) -> Stop | None:
-    """A gate that ended without a verdict, for a reason that running it again does not change."""
+def _cannot_run(job: Job, plan: Plan | None) -> Stop | None:
+    """A gate that ended without a verdict, for a reason that running it again does not change.
+
+    Where files of the plan were edited since, it may: a file that had conflict markers has none now.
+    """
     for name in STAGES:
         attempt = job.attempt(name)
         begun, ended = attempt.begun, attempt.ended
@@ -82,7 +86,7 @@ def _cannot_run(job: Job) -> Stop | None:
                 "cannot run", f"broken-off-{name}-{begun.at}", why, [f"{begun.at} {name}: never ended"]
             )
         error = ended.outputs.get("error") if ended and not attempt.tries else None
-        if ended and error and name not in job.skipped:
+        if ended and error and name not in job.skipped and not _edited_since(ended.at, job, plan):
             tried = [f"{ended.at} {name}: {error}", f"it says to try: {ended.outputs.get('try')}"]
             why = f"gate {name} cannot judge: {error}"
             return Stop("cannot run", f"cannot-run-{name}-{ended.at}", why, tried)
@@ -109,6 +113,13 @@ def _count(conflict: MarkedConflict) -> int:
         return len(statements_of(conflict.theirs))
     except SyntaxError:
         return conflict.theirs.count("\n") + 1
+
+
+def _edited_since(at: str, job: Job, plan: Plan | None) -> bool:
+    """Whether a file of the plan was written more than a second after that time."""
+    files = [job.root / path for path in (plan.files if plan else ())]
+    last = max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
+    return last > datetime.fromisoformat(at).timestamp() + 1
 
 
 def _of_gate(gate: str, records: Sequence[Record], journal: Journal) -> Stop | None:
