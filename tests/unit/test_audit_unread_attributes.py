@@ -84,12 +84,17 @@ def test_a_collaborator_that_only_sets_it_does_not_read_it(tmp_path: Path) -> No
         ("if hasattr(self, 'began'):\n        self.tell()", "print(getattr(runner, 'began', 1))\n", True),
     ],
 )
-def test_what_is_asked_for_and_set_by_nothing_is_found(
+def test_what_is_asked_for_and_set_by_nothing_any_more_is_found(
     tmp_path: Path, asks: str, elsewhere: str, found: bool
 ) -> None:
     npu = f"def load(self):\n    {asks}\n\ndef tell(self, *began_at):\n    pass\n"
+    gpu = "def load(self):\n    pass\n"
     more = {"vllm_omni__helper": elsewhere} if elsewhere else {}
-    assert (unread(tmp_path, npu, "def load(self):\n    pass\n", **more) == ["began"]) is found
+    sets = {"vllm_omni__other": "def run(runner):\n    runner.began = 1\n"}
+    for then, told in ((sets, found), ({}, False)):  # where nothing set it before, it is an option
+        old = make_world(tmp_path / f"old{len(then)}", world_files(npu, gpu, **more, **then))
+        new = make_world(tmp_path / f"new{len(then)}", world_files(npu, gpu, **more), old=old)
+        assert ([one for _, _, one in seen(new, "unread-attributes")] == ["began"]) is told
 
 
 def test_a_worker_of_the_gpu_side_does_not_count(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ SETS = ASKS + "        self.cleared = True\n"
     [
         (ASKS, SETS, {}, ["cleared"]),
         (SETS, SETS, {}, []),
-        (ASKS, ASKS, {}, ["cleared"]),  # nothing sets it
+        (ASKS, ASKS, {}, []),
         (f"cleared = False\n\n{ASKS}", SETS, {}, []),
         (ASKS, SETS, {"vllm_omni__helper": "def use(runner):\n    runner.cleared = True\n"}, []),
         (ASKS, SETS, {"vllm_omni__helper": "def use(runner):\n    setattr(runner, 'cleared', 1)\n"}, []),

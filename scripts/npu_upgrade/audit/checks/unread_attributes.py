@@ -15,7 +15,7 @@ from npu_upgrade.program.self_use import methods_on, self_use
 
 ABOUT = (
     "attributes that are set on an NPU class and that only its GPU counterpart reads, or the other way, "
-    "and what an NPU class asks for that nothing sets"
+    "and what an NPU class asks for that nothing sets any more"
 )
 
 
@@ -73,12 +73,19 @@ def _unset(world: World, mentions: Mentions) -> Iterator[Finding]:
 
 
 def _set_by_nothing(world: World, mentions: Mentions) -> Iterator[Finding]:
-    """Attributes that an NPU method asks for with a default, and that no line of any tree sets or defines."""
+    """Attributes that an NPU method asks for with a default, and that no line of any tree sets or defines.
+
+    Those that nothing set in the old pair either are a way to give an option, or as they were.
+    """
+    if world.old is None:
+        return
     told = set[tuple[str, str]]()
+    before = Mentions(world.old.program)
     for cls in world.concrete:
         for method in (one for one in methods_on(cls) if one.owner.file in world.files):
             for name in sorted(self_use(method.node).guards):
-                if (method.qualname, name) not in told and not _may_be_set(name, mentions):
+                known = (method.qualname, name) in told
+                if not known and not _may_be_set(name, mentions) and before.is_defined(name):
                     told.add((method.qualname, name))
                     yield _dead(name, method)
 
@@ -98,7 +105,7 @@ def _dead(name: str, method: Method) -> Finding:
         kind="set-by-nothing",
         owner=method.owner.name,
         subject=name,
-        what=f"{method.qualname} asks for self.{name}, which nothing sets or defines",
+        what=f"{method.qualname} asks for self.{name}, which nothing sets or defines any more",
         here=side(method, text=f"asks for {name}"),
         there=None,
         incident="A",
