@@ -11,6 +11,7 @@ from typing import Any
 
 import model_kit
 import pytest
+from deliver_support import copied, new_folder
 from msgspec import structs, to_builtins
 
 from npu_upgrade.checkpoint.analysis import analyse
@@ -206,9 +207,9 @@ def add_all(workspace: Path, label: str = "NPU real", **changes: Any) -> None:
         return
     wanted = repr((label, sorted(changes.items())))
     if wanted not in _recorded:
-        _recorded[wanted] = tempfile.TemporaryDirectory(prefix="npu-upgrade-tests-")
+        _recorded[wanted] = new_folder()
         _add_all(Path(_recorded[wanted].name), label, changes)
-    shutil.copytree(_recorded[wanted].name, workspace, dirs_exist_ok=True)
+    copied(Path(_recorded[wanted].name), workspace)
 
 
 _recorded: dict[str, tempfile.TemporaryDirectory[str]] = {}

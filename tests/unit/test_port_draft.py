@@ -94,8 +94,7 @@ def test_a_new_step_of_the_gpu_side_has_a_place_where_nothing_stood_before(
     diff = diff_units(*map(split_statements, (old, new)))
     runner = SimpleNamespace(path="a.py", class_name="Runner")
     cls = SimpleNamespace(lookup=lambda name: name == "begin")
-    program = SimpleNamespace(find_class=lambda path, name: cls)
-    npu = cast("NpuSide", SimpleNamespace(program=program, texts={"a.py": ours}))
+    npu = cast("NpuSide", SimpleNamespace(cls=lambda runner: cls, texts={"a.py": ours}))
     steps = _new_steps(diff, diff.pieces, cast("Runner", runner), npu)
     left = _less_replaced(split_statements(old), split_statements(ours), steps)
     assert ("self.cache.drain()" not in [one.key for one in left]) is comes
@@ -163,7 +162,8 @@ def test_what_belongs_to_what_the_gpu_side_wrote_anew_stays_out_with_it() -> Non
     inside, reader = hunk("built()"), hunk("self.send(built)")
     taken_out, apart = hunk(removed="rows = self.rows(batch)"), hunk("self.mark(batch)")
     pieces = [ours[0], anew, *ours[3:]]
-    found = _of_rewritten([inside, reader, taken_out, apart], [anew], pieces, ours)
+    known = {"self", "batch", "rows"}
+    found = _of_rewritten([inside, reader, taken_out, apart], [anew], pieces, ours, known)
     assert [one for one in (inside, reader, taken_out, apart) if one in found] == [inside, reader, taken_out]
 
 

@@ -116,14 +116,13 @@ def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
 def _with_state_fields(npu: NpuSide, files: Mapping[str, str]) -> dict[str, str]:
     """The files with the fields that their calls give, whatever the answers to conflicts are."""
     found = dict(files)
+    answered = {path: answers(text, path) for path, text in files.items()}
+    sides = [npu.texts | {path: both[side].text for path, both in answered.items()} for side in (0, 1)]
     for runner in (one for one in npu.runners if one.path in files):
-        gained: list[set[tuple[str, str]]] = []
-        for side in (0, 1):
-            texts = dict(npu.texts) | {path: answers(text, path)[side].text for path, text in files.items()}
-            with_fields = with_state_fields(runner.path, texts, npu.gpu_texts[runner.gpu_path])
-            gained.append(_changed_units(texts[runner.path], with_fields))
-        for old, new in gained[0] & gained[1]:
-            found[runner.path] = found[runner.path].replace(old, new, 1)
+        path, gpu = runner.path, npu.gpu_texts[runner.gpu_path]
+        ours, theirs = (_changed_units(one[path], with_state_fields(path, one, gpu)) for one in sides)
+        for old, new in ours & theirs:
+            found[path] = found[path].replace(old, new, 1)
     return found
 
 
@@ -224,10 +223,11 @@ def _draft(
         pieces = narrowed(merged.pieces)
         conflicts = [piece for piece in pieces if isinstance(piece, Conflict)]
         anew = [one for one in conflicts if len(one.ours) > _OWN]
-        beyond = _of_rewritten(left, anew, pieces, ours)
-        if not anew or not beyond:
+        beyond = _of_rewritten(left, anew, pieces, ours, known) if anew else []
+        if not beyond:
             break
-        decided += [f"{_REWRITTEN}: {_start(one.theirs)}" for one in anew]
+        starts = (one.theirs[0].key if one.theirs else "(nothing)" for one in anew)
+        decided += [f"{_REWRITTEN}: {cut(start, _SHOWN)}" for start in starts]
         left = [hunk for hunk in left if hunk not in beyond]
     if not left or any(len(one.ours) > _MOST * (len(ours) - 1) for one in conflicts):  # less its head
         return None
@@ -243,23 +243,26 @@ def _draft(
 
 
 def _of_rewritten(
-    hunks: Sequence[Hunk], anew: Sequence[Conflict], pieces: Sequence[Piece], ours: Sequence[Statement]
+    hunks: Sequence[Hunk],
+    anew: Sequence[Conflict],
+    pieces: Sequence[Piece],
+    ours: Sequence[Statement],
+    known: Collection[str],
 ) -> list[Hunk]:
     """The hunks that are in what the GPU side wrote anew, and those that belong to them.
 
-    These take out what ours reads there, or share a new name of the method with them.
+    These take out what ours reads there, or share a name with them that ours has not ``known``.
     """
     new = {one.key for conflict in anew for one in conflict.theirs}
     old = {one.key for conflict in anew for one in conflict.base}
     kept = resolved(pieces, "ours")
     lost = (free_names(kept) | may_be_unbound(kept)) - free_names(ours) - may_be_unbound(ours)
-    known = reads(one.key for one in ours) | defines(one.key for one in ours)
     found = [
         hunk
         for hunk in hunks
         if hunk.added.keys() & new or hunk.removed.keys() & old or defines(hunk.removed) & lost
     ]
-    return _belonging(found, hunks, known, (reads(new) | defines(new)) - known)
+    return _belonging(found, hunks, known, (reads(new) | defines(new)).difference(known))
 
 
 def _belonging(
@@ -269,7 +272,7 @@ def _belonging(
     out, left, shared = list(found), [hunk for hunk in hunks if hunk not in found], set(names)
     more = out
     while more:
-        shared |= defines(key for hunk in more for key in hunk.added) - {*known}
+        shared |= defines(key for hunk in more for key in hunk.added).difference(known)
         more = [hunk for hunk in left if (reads(hunk.added) | defines(hunk.added)) & shared]
         out += more
         left = [hunk for hunk in left if hunk not in more]
@@ -290,10 +293,6 @@ def _calling_what_lacks(hunks: Sequence[Hunk], npu: NpuSide) -> dict[str, str]:
     return {id_: f"self.{name}()" for id_, name in lacks if gpu.lookup(name)}
 
 
-def _start(statements: Sequence[Statement]) -> str:
-    return cut(next((one.key for one in statements), "(nothing)"), _SHOWN)
-
-
 def _new_steps(
     diff: UnitDiff, pieces: Sequence[Change], runner: Runner, npu: NpuSide
 ) -> list[tuple[Statement, ...]]:
@@ -301,7 +300,7 @@ def _new_steps(
 
     The call is a step of what is brought: it has a place also where the NPU side never had what was before.
     """
-    cls = npu.program.find_class(runner.path, runner.class_name)
+    cls = npu.cls(runner)
     texts = [*(one.key for one in diff.old), *npu.texts.values()]
     found = []
     for piece in pieces:

@@ -19,9 +19,7 @@ from npu_upgrade.threeway.pieces import Conflict, Piece, syntax_error
 from npu_upgrade.threeway.trees import dump, parse_statement, statement_text
 
 _SMALLER = 0.7  # of the statements in a conflict: what makes it no smaller is left as it is
-_FEW = (
-    12  # statements of the NPU side that are shown beside a change when it is not clear which of them it is
-)
+_FEW = 12  # statements of the NPU side that are shown beside a change of unclear place
 
 
 def narrowed(pieces: Sequence[Piece]) -> list[Piece]:

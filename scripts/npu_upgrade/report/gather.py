@@ -22,7 +22,7 @@ from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.job.stages import State, Walk
 from npu_upgrade.report.overview import HARDWARE, MAINTAINER, REVIEWER, Change, Open, Overview, overview
 from npu_upgrade.report.sides import compare, differences
-from npu_upgrade.sources.git import Repo
+from npu_upgrade.sources.git import clone_at
 
 MOST_ROWS = 300
 MOST_TEXT = 3000
@@ -79,7 +79,7 @@ def _size(job: Job, path: str) -> str:
     try:
         kept, now = job.folder / "before" / path, (job.root / path).read_text("utf-8")
         sha = str(job.inputs.omni.identity.get("sha") or "")
-        before = kept.read_text("utf-8") if kept.is_file() or not sha else Repo(job.root).read(sha, path)
+        before = kept.read_text("utf-8") if kept.is_file() or not sha else clone_at(job.root).read(sha, path)
     except (OSError, ValueError, UpgradeError):
         return ""
     rows = [row.kind for row in differences(before.split("\n"), now.split("\n"))]

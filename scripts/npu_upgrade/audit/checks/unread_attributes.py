@@ -79,15 +79,15 @@ def _set_by_nothing(world: World, mentions: Mentions) -> Iterator[Finding]:
     """
     if world.old is None:
         return
-    told = set[tuple[str, str]]()
     before = Mentions(world.old.program)
+    asks = dict[tuple[str, str], Method]()
     for cls in world.concrete:
         for method in (one for one in methods_on(cls) if one.owner.file in world.files):
             for name in sorted(self_use(method.node).guards):
-                known = (method.qualname, name) in told
-                if not known and not _may_be_set(name, mentions) and before.is_defined(name):
-                    told.add((method.qualname, name))
-                    yield _dead(name, method)
+                asks.setdefault((method.qualname, name), method)
+    names = {name for _, name in asks}
+    dead = {name for name in names if before.is_defined(name) and not _may_be_set(name, mentions)}
+    yield from (_dead(name, method) for (_, name), method in asks.items() if name in dead)
 
 
 def _may_be_set(name: str, mentions: Mentions) -> bool:
