@@ -53,10 +53,15 @@ def _verdict(standing: dict[str, Record], gate: str) -> str:
 
 
 def _of_head(workspace: Workspace, job: Job, records: list[Record]) -> list[Record]:
-    """The newest record of each gate whose files are those of HEAD."""
-    trees = set()
+    """The newest record of each gate of the most files that are those of HEAD.
+
+    An earlier state of the job may have had fewer of them, all as they are: its verdicts are of a part.
+    """
+    subjects = dict[str, int]()
     for record in records:
         if record.run is None:  # a run judged whole packages
             files = {path: sha256(workspace.after(path)) for path in record.subject.files}
-            trees |= {record.tree} & {Subject(files).tree}
-    return [one for tree in trees for one in job.store.standing(records, tree)]
+            if record.tree == Subject(files).tree:
+                subjects[record.tree] = len(files)
+    most = max(subjects, key=lambda tree: subjects[tree], default=None)
+    return list(job.store.standing(records, most)) if most else []

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from lineage_kit import RUNNERS, git_at, write_tree
-from merge_kit import CONFLICTING, World, audit, made_once, make_world, upgrade
+from merge_kit import CONFLICTING, DAY, World, audit, made_once, make_world, upgrade
 from msgspec.structs import replace
 
 import run
@@ -22,13 +23,15 @@ from graders.score import Score
 from graders.task import Task, tasks
 from graders.workspace import Workspace
 from npu_upgrade.cli.calls import Call
+from npu_upgrade.evidence.subject import Subject
+from npu_upgrade.ground.files import sha256
+from npu_upgrade.job.job import Job
 from npu_upgrade.sources.tree import open_source
 
 ROOT = Path(__file__).parents[2]
 TRIGGERS = ROOT / "evals" / "triggers.json"
 TASKS = tasks()
 BASE = RUNNERS[0].path
-DAY = "2026-03-02"
 
 
 @pytest.fixture
@@ -287,6 +290,24 @@ def test_nothing_delivered_scores_next_to_nothing(world: World) -> None:
     git_at(world.omni, DAY, "reset", "-q", "--hard", "main")
     result = graded(world, "").as_json()
     assert (result["verdict"], result["score"] < 0.5) == ("FAIL", True)
+
+
+def test_gates_are_those_of_all_files_of_the_commit() -> None:
+    """A file that came later leaves what was judged before it as it was: that is a part of the commit."""
+    texts = {"a.py": b"a", "b.py": b"b"}
+
+    def record(verdict: str, *names: str) -> Any:
+        subject = Subject({name: sha256(texts[name]) for name in names})
+        return SimpleNamespace(run=None, verdict=verdict, gate="emulate", subject=subject, tree=subject.tree)
+
+    workspace = cast("Workspace", SimpleNamespace(after=texts.get))
+    few, all_, gone = record("FAIL", "a.py"), record("PASS", "a.py", "b.py"), record("FAIL", "a.py", "b.py")
+    gone.tree = "0" * 64
+    standing = SimpleNamespace(standing=lambda records, tree: [one for one in records if one.tree == tree])
+    job = cast("Job", SimpleNamespace(store=standing))
+    for records in ([few, all_, gone], [gone, all_, few]):
+        assert gates._of_head(workspace, job, records) == [all_]
+    assert gates._of_head(workspace, job, [gone]) == []
 
 
 def test_without_the_job_there_are_no_gates(world: World) -> None:
