@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -967,13 +968,14 @@ def test_behind_an_edit_ends_nothing_and_what_fails_is_told_of_the_files_before(
 def test_behind_an_edit_ends_a_run_when_somebody_waits_for_the_edited_files(
     machine, upgrade, run, monkeypatch, behind_all
 ):
-    (upgrade.job.folder / "emulate.wanted").write_text("another tree")
+    wanted = upgrade.job.folder / "emulate.wanted"
+    wanted.write_text("another tree")
 
     def ran(*given, go_on, **options):
-        write(upgrade.repo, RUNNER, "NAME = 'edited'\n")
+        wanted.write_text("the tree with an edit, of a file that the upgrade had not before")
         return machine.run(*given, go_on=go_on, **options)
 
-    assert run("--rest")[0] == 0, "the files are those that it began with"
+    assert run("--rest")[0] == 0, "nobody waits for those any more"
     machine.known.clear()
     monkeypatch.setattr(emulate, "run_triple", ran)
     code, result = run("--rest")
@@ -985,8 +987,8 @@ def test_behind_an_edit_ends_a_run_of_the_old_pair_too(machine, upgrade, run, mo
     """It is what takes longest, and is asked for when all others ended."""
     machine.fails = {"eager talker": "KeyError: 12"}
     machine.late = {"eager talker": Outcome("eager", "talker", "PASS")}
-    monkeypatch.setattr(machine, "on_old", lambda: write(upgrade.repo, RUNNER, "NAME = 'edited'\n"))
-    (upgrade.job.folder / "emulate.wanted").write_text("another tree")
+    wanted = upgrade.job.folder / "emulate.wanted"
+    monkeypatch.setattr(machine, "on_old", lambda: wanted.write_text("the edited files"))
     assert run("--rest")[0] == 2
     assert machine.asked_old == []
 
@@ -1009,6 +1011,28 @@ def test_who_waits_says_for_which_files(machine, upgrade, run, monkeypatch):
     assert other.looks == 2
     tree = load_plan(upgrade.job).subject(upgrade.repo).tree
     assert (upgrade.job.folder / "emulate.wanted").read_text() == tree
+
+
+def test_who_waits_for_files_of_before_ends_no_run_of_the_present_ones(machine, upgrade, run, monkeypatch):
+    """An edit may add a file to the upgrade, of which the plan of who waits knows nothing."""
+    other = Other(upgrade, monkeypatch)
+    beside = str(Path(RUNNER).parent / "beside.py")
+    write(upgrade.repo, beside, "PLACE = 1\n")
+    wanted = upgrade.job.folder / "emulate.wanted"
+    present = load_plan(upgrade.job).subject(upgrade.repo).tree
+    wanted.write_text(present)
+    before = emulate.begin
+
+    def begun_before_the_edit(*given, **options):
+        (upgrade.repo / beside).unlink()
+        gate = before(*given, **options)
+        write(upgrade.repo, beside, "PLACE = 1\n")
+        return gate
+
+    monkeypatch.setattr(emulate, "begin", begun_before_the_edit)
+    assert run()[0] == 2
+    assert wanted.read_text() == present
+    other.end()
 
 
 def test_who_waits_for_the_rest_is_told_in_time_and_waits_on(machine, upgrade, run, monkeypatch):

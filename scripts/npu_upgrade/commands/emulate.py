@@ -101,8 +101,12 @@ class _Asked(Trees):
         An edit ends a run; one behind goes on, to find what fails besides, until somebody waits for the
         edited files.
         """
-        if self.job and (not is_behind() or _wanted(self.job.job) not in ("", self.job.subject.tree)):
+        if self.job is None:
+            return
+        if not is_behind():
             self.job.check()
+        elif _wanted(self.job.job) not in ("", self.job.subject.tree):
+            raise self.job.changed()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -214,6 +218,8 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
                 if not over:
                     ends = " to the end" if asked.rest else ""
                     write_atomic(gate.job.folder / _AT_WORK, f"{gate.subject.tree}{ends}")
+                    if _wanted(gate.job) != gate.subject.tree:  # who still waits for others says so again
+                        (gate.job.folder / _WANTED).unlink(missing_ok=True)
                 yield _found_by_another(gate) if over and asked.whole else None
                 return
         gate.check()
@@ -229,6 +235,7 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
             yield so_far
             return
         if _wanted(gate.job) != gate.subject.tree:
+            gate.check_all()  # who waits for files of before ends no run of the present ones
             write_atomic(gate.job.folder / _WANTED, gate.subject.tree)
         if looks % _TOLD_AGAIN == 0:
             waited = f" ({looks * _LOOK_AGAIN} s)" if looks else ", until it has shown what the change needs"

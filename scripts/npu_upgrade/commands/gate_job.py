@@ -117,11 +117,21 @@ class GateJob:
     def check(self) -> None:
         """Raise :class:`ChangedError` unless the files are as they were when the gate began."""
         if self.is_edited:
-            raise ChangedError(
-                f"the files changed while gate {self.gate} judged them",
-                expected="the same content from start to end; in the background an edit may end a run",
-                try_=f"{self.again.short} judges them as they are now",
-            )
+            raise self.changed()
+
+    def check_all(self) -> None:
+        """The same, and raise it too where the upgrade has other files by now: an edit can add one."""
+        self.check()
+        if load_plan(self.job).subject(self.root).tree != self.subject.tree:
+            raise self.changed()
+
+    def changed(self) -> ChangedError:
+        """What a gate raises that judges files which are not the present ones any more."""
+        return ChangedError(
+            f"the files changed while gate {self.gate} judged them",
+            expected="the same content from start to end; in the background an edit may end a run",
+            try_=f"{self.again.short} judges them as they are now",
+        )
 
     def _run(self, result: Path, logs: Sequence[Path]) -> RunFolder:
         folder = self.job.store.begin(self.gate, Redactor())
