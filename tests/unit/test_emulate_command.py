@@ -165,6 +165,15 @@ def upgrade(tmp_path, monkeypatch):
     return found
 
 
+REST_BEHIND = emulate._rest_behind
+
+
+@pytest.fixture(autouse=True)
+def nothing_behind(monkeypatch):
+    """What runs here begins no other process."""
+    monkeypatch.setattr(emulate, "_rest_behind", lambda job: contextlib.nullcontext(lambda: False))
+
+
 @pytest.fixture
 def run(capsys):
     """The exit code and the JSON of one ``upgrade.py emulate``."""
@@ -927,6 +936,81 @@ def test_an_edit_ends_the_waiting(machine, upgrade, run, monkeypatch):
     assert run()[0] == 2
     assert other.looks == 1
     other.end()
+
+
+class Begun:
+    """The same command in the background, which ends when one has looked for it a second time."""
+
+    def __init__(self, ends=lambda: None) -> None:
+        self.code, self.looks, self.ends, self.terminated = None, 0, ends, False
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def terminate(self) -> None:
+        self.terminated = True
+
+    def wait(self) -> None:
+        assert self.terminated
+
+    def looked(self, seconds: float) -> None:
+        self.looks += 1
+        if self.looks == 2:
+            self.ends()
+            self.code = 0
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """A function that says what comes of the rest in the background."""
+
+    def of(process: Begun) -> Begun:
+        monkeypatch.setattr(emulate, "_rest_behind", REST_BEHIND)
+        monkeypatch.setattr(emulate, "go_behind", lambda log: process)
+        monkeypatch.setattr(emulate, "sleep", process.looked)
+        return process
+
+    return of
+
+
+def test_the_rest_runs_in_the_background_and_is_waited_for(machine, upgrade, run, monkeypatch, begun):
+    """The command of an agent has a limit, and what is at work then is not lost."""
+
+    def ends() -> None:
+        with monkeypatch.context() as other:
+            other.setenv("NPU_UPGRADE_BEHIND", "1")
+            other.setattr(emulate, "give_way", lambda: None)
+            assert run("--rest")[0] == 0
+
+    other = begun(Begun(ends))
+    code, result = run("--rest")
+    assert (code, result["pending"], other.looks) == (0, [], 2)
+    assert machine.played.count("eager talker") == 1, "the one in the background played it"
+
+
+def test_the_rest_of_one_that_ended_without_a_word_is_played_here(machine, upgrade, run, begun):
+    other = begun(Begun())
+    assert run("--rest")[0] == 0
+    assert other.looks == 2
+    assert machine.played.count("eager talker") == 1
+
+
+def test_who_interrupts_the_waiting_ends_the_run_too(machine, upgrade, run, monkeypatch, begun):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    other = begun(Begun(interrupted))
+    run("--rest")
+    assert other.terminated
+    assert machine.played == []
+
+
+@pytest.mark.parametrize("options", [("--keep-going",), ("--tiers", "eager"), ("--baseline", "none")])
+def test_what_is_asked_for_otherwise_runs_here(machine, upgrade, run, begun, options):
+    other = begun(Begun())
+    run("--rest", *options)
+    assert other.looks == 0
+    assert machine.played
 
 
 @pytest.fixture

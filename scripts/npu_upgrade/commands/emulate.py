@@ -52,6 +52,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked, UpgradeError
 from npu_upgrade.ground.files import read_object, write_atomic, write_json
 from npu_upgrade.ground.paths import WORKSPACE_DIR, cache_root
 from npu_upgrade.ground.progress import say
+from npu_upgrade.ground.signals import terminated_as_interrupted
 from npu_upgrade.ground.tables import cut, first_of
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.ask import failed_last
@@ -132,7 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "needed (default: core, and the cheapest that execute the change), core, all, or names: --list",
         default=_AUTO,
     )
-    option(parser, "--rest", "then run all pending scenarios to the end, whatever fails")
+    option(parser, "--rest", "then all pending scenarios in the background; waits nine minutes at most")
     option(
         parser, "--costs", "also run the old pair, and compare what a step costs: operators, graphs, waits"
     )
@@ -151,7 +152,38 @@ def run(args: argparse.Namespace) -> Result:
         return _in_background(_job(args), rest=args.rest)
     give_way()
     with told(args, "emulate"):
+        if args.rest and not is_behind() and _as_by_default(args) and (job := _job(args)):
+            with _rest_behind(job) as at_work:
+                return _run(args, at_work)
         return _run(args)
+
+
+def _as_by_default(args: argparse.Namespace) -> bool:
+    """Whether the runs are those that the job asks for."""
+    others = (args.ascend, args.vllm, args.omni, args.out, args.costs, args.keep_going)
+    usual = (["auto"], _AUTO, list(TIERS))
+    return not any(others) and (args.baseline, args.scenarios, list(args.tiers)) == usual
+
+
+@contextlib.contextmanager
+def _rest_behind(job: Job) -> Generator[Callable[[], bool]]:
+    """The same command in the background, to be waited for; yields whether it is at work.
+
+    Who waits may be ended before all ran: an agent's command has a limit, and what is at work then goes on.
+    An interruption ends it.
+    """
+    with locks.alone_now(job.folder / "emulate") as alone:
+        if alone:
+            (job.folder / _PROGRESS).unlink(missing_ok=True)
+    process = go_behind(job.folder / _PROGRESS) if alone else None
+    try:
+        with terminated_as_interrupted():
+            yield lambda: process is not None and process.poll() is None
+    except KeyboardInterrupt:
+        if process:
+            process.terminate()
+            process.wait()
+        raise
 
 
 def _in_background(job: Job | None, *, rest: bool) -> Result:
@@ -176,12 +208,12 @@ def _in_background(job: Job | None, *, rest: bool) -> Result:
     return Result(Verdict.PASS, summary, data, next=following if job else None)
 
 
-def _run(args: argparse.Namespace) -> Result:
+def _run(args: argparse.Namespace, at_work: Callable[[], bool] = lambda: False) -> Result:
     job = _job(args)
     asked = _asked(args, job)
     if job is None:
         return list(_Playing(asked).results())[-1]
-    with _turn(asked) as found:
+    with _turn(asked, at_work) as found:
         if found:
             return found if found.next else ending(found, job)
         try:
@@ -195,10 +227,11 @@ def _run(args: argparse.Namespace) -> Result:
 
 
 @contextlib.contextmanager
-def _turn(asked: _Asked) -> Generator[Result | None]:
+def _turn(asked: _Asked, at_work: Callable[[], bool]) -> Generator[Result | None]:
     """Wait until no other run of the job is at work, or until it has judged what this one is asked for.
 
-    Yields what the other one found, where that answers for these files.
+    ``at_work`` tells that another one was begun, which may not have its turn yet. Yields what the other one
+    found, where that answers for these files.
     """
     gate = asked.job
     assert gate is not None
@@ -209,7 +242,7 @@ def _turn(asked: _Asked) -> Generator[Result | None]:
             newest = _newest(gate)
             last = newest if newest and newest.tree == gate.subject.tree else None
             new = last is not None and last.id not in before
-            if alone:
+            if alone and not at_work():
                 over = (
                     last is not None
                     and new
