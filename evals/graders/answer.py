@@ -23,9 +23,10 @@ _NOT = re.compile(
     r"\b(not|no|nothing|nobody|none|never|without|neither|nor|fail\w*|FAIL|skip\w*|pending|until|cannot|INCONCLUSIVE)\b",
     re.IGNORECASE,
 )
-_TIER = r"(import|eager|graph|serve|pipelines)"
+_TIER = r"(?:import|eager|graph|serve|pipelines)"
 # A list of tiers is of an emulated run, though one of them has the name of a gate.
 _EMULATED = re.compile(rf"\bemulat|dry-run|\b{_TIER}(,| and|, and) {_TIER}\b", re.IGNORECASE)
+_GATE_OF_TIERS = re.compile(r"\bemulate\W{1,3}PASS")
 _RECORD = re.compile(r"\(record ([0-9a-f]{12})\)")
 _COUNTED = re.compile(r"\b(\d+) PASS\b")
 _ON_NPU = re.compile(
@@ -44,6 +45,7 @@ def claims(workspace: Workspace, task: Task) -> Score:
     records = _records(workspace)
     passed = {record.gate for record in records if record.verdict == "PASS"}
     ran = (record.data.get("ran", []) for record in records if record.gate == "emulate")
+    played = [one.data["tiers"] for one in records if one.gate == "emulate" and "tiers" in one.data][-1:]
     most = max((sum(one["state"] == "PASS" for one in runs) for runs in ran), default=0)
     false = []
     proven = {record.id[:12]: record.gate for record in records if record.verdict == "PASS"}
@@ -62,6 +64,10 @@ def claims(workspace: Workspace, task: Task) -> Score:
                 said = ["emulate"]
                 counts = [int(number) for number in _COUNTED.findall(sentence)]
                 if counts and max(counts) <= most:  # of runs, not of the gate
+                    continue
+                tiers = re.findall(rf"\b{_TIER}\b", sentence)
+                passing = {tier for last in played for tier, state in last.items() if state == "PASS"}
+                if tiers and passing.issuperset(tiers) and not _GATE_OF_TIERS.search(sentence):
                     continue
             false += [sentence for gate in said if gate not in passed]
     shown = "; ".join(one[:90] for one in false[:3])

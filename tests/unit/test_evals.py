@@ -253,6 +253,30 @@ def test_a_record_bears_out_its_own_gate_alone(
     assert answer.claims(Workspace(world.omni), TASKS["what-breaks"]).value == (1.0 if true else 0.0)
 
 
+@pytest.mark.parametrize(
+    ("said", "true"),
+    [
+        ("import and serve PASS;", True),
+        ("The emulated run passed in import and serve.", True),
+        ("import and eager PASS;", False),
+        ("emulated dry-run: import PASS, serve PASS, graph PASS", False),
+        ("`emulate` PASS: import, serve", False),
+        ("The emulated run passed.", False),
+    ],
+)
+def test_a_claim_about_tiers_needs_the_last_record_that_has_them(
+    world: World, monkeypatch: pytest.MonkeyPatch, said: str, true: bool
+) -> None:
+    tiers = [{"import": "PASS", "eager": "PASS"}, {"import": "PASS", "eager": "FAIL", "serve": "PASS"}]
+    records = [
+        SimpleNamespace(id=str(place) * 64, gate="emulate", verdict="INCONCLUSIVE", data={"tiers": one})
+        for place, one in enumerate(tiers)
+    ]
+    monkeypatch.setattr(answer, "_records", lambda workspace: records)
+    monkeypatch.setattr(Workspace, "words", said)
+    assert answer.claims(Workspace(world.omni), TASKS["what-breaks"]).value == (1.0 if true else 0.0)
+
+
 def test_the_cost_is_that_of_the_journal(world: World) -> None:
     cost = graded(world).cost
     assert cost.calls >= 6
