@@ -35,6 +35,7 @@ from npu_upgrade.job.ask import (
     _finding,
     _item,
     asks,
+    called_and_new,
     combined,
     gains_of,
     methods_behind,
@@ -1684,6 +1685,30 @@ def test_a_method_that_asks_for_what_a_finding_misses_can_be_put_in_whole() -> N
     assert combined(survey, [], {"pack_rows", "other_rows"}) == {"ar.run": 1}
     assert combined(survey, [], {"send_rows"}) == {}
     assert combined(survey, []) == {}
+
+
+def test_new_methods_that_a_whole_one_calls_are_named_beside_it() -> None:
+    def new(name: str, lines: int, **more: Any) -> dict[str, Any]:
+        named = {"id": f"port-{name}", "group": f"ar.{name}", "unit": f"R.{name}", "path": BASE}
+        return named | {"text": f"+ def {name}(self):", "lines": lines, "kind": "method"} | more
+
+    calls = "+ self.pack_rows(self.lift())\n+ self.snap()\n+ self.stack_rows()\n- self.send_rows()"
+    run = {
+        "id": "port-run",
+        "group": "ar.run",
+        "unit": "R.run",
+        "path": BASE,
+        "text": calls,
+        "kind": "change",
+    }
+    cuda = {"reasons": ["calls snap, which is written for torch.cuda"]}
+    hunks = [run, new("pack_rows", 12), new("lift", 1), new("send_rows", 3), new("other", 4)]
+    hunks += [new("snap", 5, **cuda), new("stack_rows", 2, path="elsewhere.py")]
+    draft = {"path": BASE, "unit": "R.run", "hunks": ["port-run"], "conflicts": 1}
+    survey = {"hunks": hunks, "drafts": [draft]}
+    assert called_and_new(survey, ["ar.run"]) == ["ar.pack_rows (12 lines)", "ar.lift (1 line)"]
+    assert called_and_new(survey, ["ar.other"]) == []
+    assert called_and_new({}, ["ar.run"]) == []
 
 
 START = "    def start(self):\n        self.device = find()\n        self.runner = Runner(self.device)\n"

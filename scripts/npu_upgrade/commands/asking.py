@@ -31,6 +31,7 @@ from npu_upgrade.job.ask import (
     LOOK,
     PORT,
     Ask,
+    called_and_new,
     combined,
     methods_behind,
     named_by,
@@ -150,6 +151,9 @@ def _first(walk: Walk, every: Sequence[Ask]) -> tuple[list[str], list[Ask]]:
     if names or ids:
         told[0] += "; leave out of the names what is not for the NPU, as what only torch.cuda can do"
         told[0] += ", and then take its calls out of the methods that come whole" if whole else ""
+    new = [one for one in called_and_new(survey, whole) if one.partition(" ")[0] not in names]
+    if new:
+        told += [f"add to the names what NPU needs of the new methods that these call: {', '.join(new)}"]
     taken = {*methods.values()} if names or ids else set[str]()
     later = taken_with(survey, missing, taken, whole.keys())
     return [*told, upgrade("port", *options, *walk.naming).short], later

@@ -342,8 +342,7 @@ def methods_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> dict[str, 
     methods: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in hunks:
         takes = not one.get("unresolved") and (one["tier"] < _UNFIT or one.get("callers"))
-        takes = takes and not any("torch.cuda" in reason for reason in one.get("reasons") or ())
-        if takes and (one["path"], one["unit"]) not in places:
+        if takes and not _of_cuda(one) and (one["path"], one["unit"]) not in places:
             methods.setdefault((one["path"], one["unit"].rpartition(".")[2]), []).append(one)
     found: dict[str, str] = {}
     unfit = [(one, places.get((one["path"], one["unit"]))) for one in hunks if one["tier"] >= _UNFIT]
@@ -371,6 +370,30 @@ def combined(
         if left and ((draft["path"], draft["unit"]) in places or any(asks_for)):
             found[str(left[0].get("group"))] = draft["conflicts"]
     return found
+
+
+def called_and_new(survey: Mapping[str, Any], groups: Collection[str]) -> list[str]:
+    """The methods that the NPU side lacks and that these groups would call, put in as a whole.
+
+    Each by the name that port takes, with its lines. What only torch.cuda can do is not among them.
+    """
+    hunks = survey.get("hunks", [])
+    by_id = {hunk["id"]: hunk for hunk in hunks}
+    found: dict[str, int] = {}
+    for draft in survey.get("drafts", []):
+        left = [by_id[id_] for id_ in draft["hunks"] if id_ in by_id]
+        if not left or str(left[0].get("group")) not in groups:
+            continue
+        called = {word for one in left for word in _ON_SELF.findall(_added(one))}
+        for one in hunks:
+            new = one["kind"] == "method" and one["path"] == draft["path"] and one.get("group")
+            if new and one["unit"].rpartition(".")[2] in called and not _of_cuda(one):
+                found[str(one["group"])] = one["lines"]
+    return [f"{name} ({lines} line{'s' if lines > 1 else ''})" for name, lines in found.items()]
+
+
+def _of_cuda(hunk: Mapping[str, Any]) -> bool:
+    return any("torch.cuda" in reason for reason in hunk.get("reasons") or ())
 
 
 def taken_with(
