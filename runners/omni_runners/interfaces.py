@@ -8,6 +8,13 @@ An AR model is any text generation model of vLLM. All of these are optional:
     may return an :class:`OmniOutput` itself instead of a tensor.
 ``has_preprocess = True`` and ``preprocess(input_ids, input_embeds, **info)``
     returns ``(input_ids, input_embeds, update)`` for one request's rows before the forward.
+``preprocess_decode_batch(input_ids, req_infos)``
+    is called in its place for requests that decode one token each and stand together; returns
+    ``(input_ids, input_embeds, updates)`` with one row and one update for each, and before the updates the
+    two inputs of ``talker_mtp`` where there is one.
+``supports_omni_decode_step_metadata = True`` and ``update_decode_step_metadata(input_ids, positions, ...)``
+    is told of each step before its forward, or the graph in its place, runs. With
+    ``supports_omni_query_start_loc`` it gets the requests' first rows, and so does ``forward``.
 ``has_postprocess = True`` and ``postprocess(hidden_states, multimodal_outputs=..., **info)``
     returns an update of the request's info after the forward.
 ``talker_mtp(input_ids, input_embeds, last_talker_hidden, text_step)``

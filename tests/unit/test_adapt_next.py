@@ -14,6 +14,7 @@ import pytest
 from artifacts_kit import add, add_all, analysed
 from stages_kit import ACCURACY, MODEL, code_of, planned, ran, served, state
 
+from npu_upgrade.checkpoint.reading import Finding
 from npu_upgrade.cli import main as cli
 from npu_upgrade.commands import next as next_command
 from npu_upgrade.commands.adapt import together as together_command
@@ -479,6 +480,20 @@ def test_options_go_on_from_the_last_run_that_passed(ask, tmp_path: Path) -> Non
     ran(tmp_path, "serve", "real", command=(MODEL, *given, *served_by))
     ran(tmp_path, "features", "real", command=(MODEL, *given, *served_by))
     assert ask()[1]["next"] == f"adapt.py capacity {MODEL} --fill {where} -- -tp 2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "stuck"), [("layers-missing", True), ("name-unmapped", False)], ids=["broken", "for an adapter"]
+)
+def test_nothing_is_planned_on_a_broken_checkpoint(ask, tmp_path: Path, kind: str, stuck: bool) -> None:
+    analysed(tmp_path, findings=[Finding("error", kind, "layer 3 is missing")])
+    code, data = ask()
+    if not stuck:
+        assert (code, " plan " in data["next"]) == (0, True)
+        return
+    assert (code, data["step"], data["stage"]) == (1, "change", "analyze")
+    assert "layers-missing: layer 3 is missing; correct the checkpoint" in data["why"]
+    assert " analyze " in data["then"]
 
 
 def test_the_interpreter_of_the_plan_serves_first(ask, tmp_path: Path) -> None:

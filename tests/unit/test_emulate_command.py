@@ -1307,3 +1307,32 @@ def test_the_environment_is_named_to_be_made_while_the_files_are_still_edited(up
         assert asking.preparing(now) is None
     monkeypatch.setattr(store, "is_ready", lambda spec: True)
     assert asking.preparing(now) is None
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        ("RuntimeError: ACL graph: a replay waits for 2 of 2 task updates", ["run calls winch"]),
+        ("RuntimeError: CUDA graph capturing detected at an inappropriate time.", ["run calls winch"]),
+        ("KeyError: 12", None),
+    ],
+)
+def test_a_failure_of_graphs_comes_with_what_the_runners_call_otherwise(
+    machine, upgrade, run, monkeypatch, capsys, why, told
+):
+    monkeypatch.setattr(asking, "_unlike_upstream", lambda walk: {"unlike_upstream": ["run calls winch"]})
+    upgrade.write_plan(items=[])
+    upgrade.job.begin("merge")
+    upgrade.job.finish("merge", Verdict.PASS, "merged")
+    for gate in ("plan", "audit"):
+        upgrade.record(gate)
+    for stage in ("port", "look"):
+        cli.main("upgrade.py", "", ["next"], ["next", "--skip", stage, "--note", "not here"])
+    machine.fails = {"graph ar": why}
+    assert run()[0] == 1
+    capsys.readouterr()
+    for _ in range(2):  # with the question, each time that it is shown
+        cli.main("upgrade.py", "", ["next"], ["next"])
+        said = json.loads(capsys.readouterr().out)
+        assert said["asks"][0]["id"] == "emulate-graph-ar", said
+        assert said.get("unlike_upstream") == told

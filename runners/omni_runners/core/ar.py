@@ -46,7 +46,7 @@ class ARRunnerMixin(DrawsOnV2):
         config = self.vllm_config
         self._omni_requests = Requests(frozenset(getattr(model, "gpu_resident_buffer_keys", ())))
         talker = getattr(config.model_config, "subtalker_sampling_params", None) or {}
-        told = (self._omni_rows_at_hand, self._omni_sampling_at_hand)
+        told = (self._omni_rows_at_hand, self._omni_sampling_at_hand, self._omni_starts_at_hand)
         around = Around(*told, self.max_num_tokens, talker, self._omni_generation)
         self._omni_calls = ModelCalls(model, self._omni_entry(model), self._omni_requests, around)
         # V2 makes the embeddings of images after its last hook
@@ -88,21 +88,23 @@ class ARRunnerMixin(DrawsOnV2):
             self._omni_step = self._omni_step._replace(batch=batch)
             # the embeddings of images are there in the forward only
             self._omni_calls.prepare(None if self.supports_mm_inputs else batch.input_ids, None)
+            self._omni_calls.tell_step(batch.input_ids, batch.positions, None)
         return batch
 
     def _model_forward(self, *args: Any, **options: Any) -> Any:
         """V1 runs the model, or replays its graph, in here; preprocess comes before."""
-        forward = super()._model_forward
-        if self._omni_calls.preprocesses or hasattr(self.get_model(), "prepare_runner_inputs"):
+        forward, calls = super()._model_forward, self._omni_calls
+        if calls.preprocesses or calls.tells_step or hasattr(self.get_model(), "prepare_runner_inputs"):
             bound = inspect.signature(forward).bind(*args, **options)
-            given = self._omni_calls.inputs(bound.arguments, self.input_ids.gpu)
+            given = calls.inputs(bound.arguments, self.input_ids.gpu)
             embeddings, ids = given.get("inputs_embeds"), given.get("input_ids")
             if ids is None and embeddings is not None:  # of images, or of the prompt itself
                 ids = self.input_ids.gpu[: len(embeddings)]
-            self._omni_calls.prepare(ids, embeddings)
+            calls.prepare(ids, embeddings)
             bound.arguments.update(given)
-            if self._omni_calls.preprocesses:
+            if calls.preprocesses:
                 bound.arguments["input_ids"] = ids
+            calls.tell_step(bound.arguments.get("input_ids"), given["positions"], embeddings)
             args, options = bound.args, bound.kwargs
         return forward(*args, **options)
 
@@ -136,6 +138,12 @@ class ARRunnerMixin(DrawsOnV2):
         """What a model's forward and head are told of sampling; a V2 runner has no such metadata then."""
         metadata = self.input_batch.sampling_metadata if self._omni_is_v1 else None
         return {"sampling_metadata": metadata, "sampler": self.sampler}
+
+    def _omni_starts_at_hand(self) -> torch.Tensor:
+        """The first rows of the step's requests, and the end: the runner's own memory."""
+        if self._omni_is_v1:
+            return self.query_start_loc.gpu[: self.input_batch.num_reqs + 1]
+        return self._omni_step.batch.query_start_loc
 
     @property
     def _omni_is_v1(self) -> bool:

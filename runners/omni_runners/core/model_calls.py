@@ -22,7 +22,7 @@ GIVEN = frozenset(  # the names of what a forward may take beside vLLM's own arg
     (
         *("model_intermediate_buffer", "runtime_additional_information", "request_token_spans"),
         *("request_sample_eligible", "sampling_extra_args", "sampling_metadata", "sampler", "logits_index"),
-        *("seq_token_counts", "request_ids"),
+        *("seq_token_counts", "request_ids", "omni_query_start_loc"),
     )
 )
 
@@ -31,12 +31,14 @@ GIVEN = frozenset(  # the names of what a forward may take beside vLLM's own arg
 class Around:
     """What the runner tells of the step at hand.
 
-    ``rows`` gives its rows, None in a dummy run; ``sampling`` what the model's forward gets of the sampler.
-    ``tokens`` is the most tokens that a step has, ``talker`` how ``talker_mtp`` is to sample.
+    ``rows`` gives its rows, None in a dummy run; ``sampling`` what the model's forward gets of the sampler;
+    ``starts`` the first row of each request and the end (requests + 1,), on the device, where a graph finds
+    them too. ``tokens`` is the most tokens that a step has, ``talker`` how ``talker_mtp`` is to sample.
     """
 
     rows: Callable[[], BatchRows | None]
     sampling: Callable[[], dict[str, Any]]
+    starts: Callable[[], torch.Tensor]
     tokens: int
     talker: dict[str, Any]
     generation: bool = False
@@ -53,6 +55,7 @@ class ModelCalls:
         self._warm = True  # what dummy runs left in the model is still there
         self.preprocesses = bool(getattr(model, "has_preprocess", False))
         self._postprocesses = bool(getattr(model, "has_postprocess", False))
+        self.tells_step = bool(getattr(model, "supports_omni_decode_step_metadata", False))
         parameters = inspect.signature(entry).parameters
         self._named = None if is_omni_model(model) and _takes_any(parameters) else frozenset(parameters)
         self._takes_counts = around.generation and self._takes("seq_token_counts")
@@ -105,6 +108,22 @@ class ModelCalls:
         target.copy_(self._model.embed_input_ids(ids) if embeddings is None else embeddings)
         self._preprocess(ids, target, rows)
 
+    def tell_step(
+        self, ids: torch.Tensor | None, positions: torch.Tensor, embeddings: torch.Tensor | None
+    ) -> None:
+        """Tell a model that asks for it what its forward is about to get, outside of any graph."""
+        if not self.tells_step or (rows := self._around.rows()) is None:
+            return
+        self._model.update_decode_step_metadata(
+            input_ids=ids,
+            positions=positions,
+            inputs_embeds=self._memory(ids, embeddings)
+            if self.preprocesses and ids is not None
+            else embeddings,
+            omni_query_start_loc=self._around.starts() if self._wants_starts else None,
+            req_ids=rows.request_ids,
+        )
+
     def inputs(self, given: dict[str, Any], buffer: torch.Tensor) -> dict[str, Any]:
         """The forward's arguments, ids and positions as the model wants them; ``buffer`` holds ids."""
         rows, adjust = self._around.rows(), getattr(self._model, "prepare_runner_inputs", None)
@@ -121,6 +140,10 @@ class ModelCalls:
             input_ids_buffer=buffer[: given["positions"].shape[-1]],
         )
         return given | {"input_ids": ids, "positions": positions}
+
+    @property
+    def _wants_starts(self) -> bool:
+        return bool(getattr(self._model, "supports_omni_query_start_loc", False))
 
     def _takes(self, name: str) -> bool:
         return self._named is None or name in self._named
@@ -153,6 +176,8 @@ class ModelCalls:
         found: dict[str, Any] = {"model_intermediate_buffer": infos, "runtime_additional_information": infos}
         if getattr(self._model, "requires_request_ids", False):
             found["request_ids"] = names
+        if rows and self._wants_starts:
+            found["omni_query_start_loc"] = self._around.starts()
         if rows:
             found["request_token_spans"] = list(zip(rows.starts, rows.starts[1:], strict=False))
             found["request_sample_eligible"] = [self._requests[one].draws for one in names]
@@ -173,21 +198,63 @@ class ModelCalls:
                 req_ids=rows.request_ids, model_intermediate_buffer=infos, device=ids.device
             )
         talking: list[tuple[int, Any, Any]] = []
-        for index, one in enumerate(rows.request_ids):
+        for some, decode in self._groups(rows):
+            names = [rows.request_ids[index] for index in some]
+            span = slice(rows.starts[some[0]], rows.starts[some[-1] + 1])
             try:
-                update = self._preprocess_one(one, ids, target, rows.span(index))
+                mtp = (self._preprocess_decodes if decode else self._preprocess_one)(names, ids, target, span)
+                talking += [(index, *inputs) for index, inputs in zip(some, mtp, strict=True) if inputs]
             except Exception as error:
-                self._requests.fail([one], f"{type(self._model).__name__}.preprocess: {error}")
-                continue
-            if "mtp_inputs" in update:
-                talking.append((index, *update.pop("mtp_inputs")))
-            self._requests.add(one, update)
+                hook = "preprocess_decode_batch" if decode else "preprocess"
+                self._requests.fail(names, f"{type(self._model).__name__}.{hook}: {error}")
         if talking and hasattr(self._model, "talker_mtp"):
             self._talk_all(ids, target, rows, talking)
 
+    def _groups(self, rows: BatchRows) -> list[tuple[list[int], bool]]:
+        """The requests that one call prepares, and whether they all decode: then they stand together."""
+        found: list[tuple[list[int], bool]] = []
+        batched = hasattr(self._model, "preprocess_decode_batch")
+        for index, one in enumerate(rows.request_ids):
+            known = self._requests[one]
+            decode = batched and rows.counts[index] == 1 and known.computed >= len(known.prompt)
+            if decode and found and found[-1][1]:
+                found[-1][0].append(index)
+            else:
+                found.append(([index], decode))
+        return found
+
+    def _preprocess_decodes(
+        self, names: list[str], ids: torch.Tensor, target: torch.Tensor, span: slice
+    ) -> list[Any]:
+        """Prepare requests with one row each; gives the inputs of ``talker_mtp``, or None, for each."""
+        infos = [self._told(one) for one in names]
+        new_ids, embeddings, *mtp, updates = self._model.preprocess_decode_batch(
+            input_ids=ids[span], req_infos=infos
+        )
+        target[span].copy_(embeddings)
+        ids[span].copy_(new_ids.reshape(-1))
+        for one, update in zip(names, updates, strict=True):
+            self._requests.add(one, dict(update or {}))
+        return list(zip(*mtp, strict=True)) if mtp else [None] * len(names)
+
     def _preprocess_one(
-        self, request_id: str, ids: torch.Tensor, target: torch.Tensor, span: slice
-    ) -> dict[str, Any]:
+        self, names: list[str], ids: torch.Tensor, target: torch.Tensor, span: slice
+    ) -> list[Any]:
+        """The same for one request with any number of rows."""
+        new_ids, embeddings, given = self._model.preprocess(
+            input_ids=ids[span], input_embeds=target[span], **self._told(names[0])
+        )
+        rows = min(len(embeddings), span.stop - span.start)  # a model may give fewer than there are tokens
+        target[span.start : span.start + rows].copy_(embeddings[:rows])
+        if new_ids.numel() == rows:
+            ids[span.start : span.start + rows].copy_(new_ids.reshape(-1))
+        update = dict(given or {})
+        mtp = update.pop("mtp_inputs", None)
+        self._requests.add(names[0], update)
+        return [mtp]
+
+    def _told(self, request_id: str) -> dict[str, Any]:
+        """The request's info with what a model is told of each of its steps."""
         info, known = self._requests.info(request_id), self._requests[request_id]
         info |= {
             "request_id": request_id,
@@ -197,14 +264,7 @@ class ModelCalls:
             "_omni_max_tokens": getattr(known.params, "max_tokens", None),
             "_omni_seed": getattr(known.params, "seed", None),
         }
-        new_ids, embeddings, update = self._model.preprocess(
-            input_ids=ids[span], input_embeds=target[span], **info
-        )
-        rows = min(len(embeddings), span.stop - span.start)  # a model may give fewer than there are tokens
-        target[span.start : span.start + rows].copy_(embeddings[:rows])
-        if new_ids.numel() == rows:
-            ids[span.start : span.start + rows].copy_(new_ids.reshape(-1))
-        return dict(update or {})
+        return info
 
     def _talk_all(self, ids: torch.Tensor, target: torch.Tensor, rows: BatchRows, talking: list[Any]) -> None:
         """``talker_mtp`` for the requests that decode: together, or one by one where there are seeds.

@@ -116,6 +116,10 @@ class AnalysisFile(msgspec.Struct, kw_only=True, omit_defaults=True):
         return Verdict.INCONCLUSIVE if "unsure" in severities or differs else Verdict.PASS
 
 
+BY_AN_ADAPTER = ("name-unmapped",)
+"""The kinds of errors that an adapter, and not another checkpoint, corrects."""
+
+
 def load_analysis(path: Path) -> AnalysisFile | None:
     """The analysis that ``adapt.py analyze`` wrote, None when there is none.
 

@@ -40,13 +40,16 @@ from npu_upgrade.job.ask import (
 )
 from npu_upgrade.job.job import Job
 from npu_upgrade.job.stages import State, Step, Walk, next_step
+from npu_upgrade.lineage.downstream import omni_side, read_runner
+from npu_upgrade.merge.callees import unlike_upstream
 from npu_upgrade.merge.nowhere import nowhere
 from npu_upgrade.merge.untaken import untaken
 from npu_upgrade.port.moved_on import moved_on
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 _SHOWN = "shown.json"
 _NUMBER = re.compile(r"\d+")
+_OF_GRAPHS = re.compile(r"ACL graph|graph captur", re.IGNORECASE)
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
@@ -106,6 +109,8 @@ def asked(walk: Walk, step: Step, *, again: bool) -> Asked:
     if run:
         data["meanwhile"] = brief["meanwhile"] = str(run)
     others = _others(walk, step, asks)
+    if any(one.is_run and _OF_GRAPHS.search(" ".join(one.texts.values())) for one in new):
+        others |= _unlike_upstream(walk)
     data |= others
     brief |= others
     if first:
@@ -190,6 +195,21 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
         "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
     }
     return {name: said for name, said in found.items() if said}
+
+
+def _unlike_upstream(walk: Walk) -> dict[str, list[str]]:
+    """Where the runners call otherwise than upstream's does, which shows as graphs run."""
+    inputs = walk.facts.get("inputs") or {}
+    if not inputs.get("omni") or not inputs.get("ascend"):
+        return {}
+    try:
+        side = omni_side(open_source(str(inputs["omni"]["spec"])))
+        target = read_runner(open_source(str(inputs["ascend"]["spec"])), side.upstream.path)
+        texts = {one.path: (walk.root / one.path).read_text("utf-8") for one in side.runners}
+        found = unlike_upstream(texts, target, side.upstream)
+    except (UpgradeError, OSError, ValueError):  # hints are no reason to ask nothing
+        return {}
+    return {"unlike_upstream": found} if found else {}
 
 
 def _not_taken(

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_upgrade.checkpoint.analysis_file import AnalysisFile, load_analysis, longest_of
+from npu_upgrade.checkpoint.analysis_file import BY_AN_ADAPTER, AnalysisFile, load_analysis, longest_of
 from npu_upgrade.checkpoint.gate_commands import asked
 from npu_upgrade.evidence.judged import judged
 from npu_upgrade.evidence.redaction import MARK
@@ -27,6 +27,7 @@ from npu_upgrade.ground.errors import BadInput, Blocked
 from npu_upgrade.ground.files import read_object
 from npu_upgrade.ground.paths import WORK_DIR, models_folder
 from npu_upgrade.ground.tables import shortened
+from npu_upgrade.ground.verdict import Verdict
 from npu_upgrade.job.journal import Continued, Halted, Journal
 from npu_upgrade.job.requirements import Gap, Judged, Known, gaps, judge, on_two_ranks
 from npu_upgrade.job.stages import Stage, State, Stop, Walk, brief, named_from_here, next_step
@@ -285,12 +286,7 @@ def _tree_lines(plan: dict[str, Any]) -> list[str]:
 def stages(one: Adaptation) -> list[Stage]:
     """All stages of a model, in order; their commands name the workspace."""
     found = [
-        Stage(
-            "analyze",
-            State.DONE if one.analysis else State.TODO,
-            str(one.analysis.get("verdict", "")),
-            adapt("analyze", one.where),
-        ),
+        _analysed(one),
         _planned(one),
         *_adapter(one),
     ]
@@ -302,6 +298,17 @@ def stages(one: Adaptation) -> list[Stage]:
     return [
         replace(stage, command=stage.command.adding(*here)) if stage.command else stage for stage in found
     ]
+
+
+def _analysed(one: Adaptation) -> Stage:
+    """What the files say; with an error that no adapter corrects nothing is planned on them."""
+    command, file = adapt("analyze", one.where), None if one.plan else one.analysed
+    if file and file.judge(ignored=BY_AN_ADAPTER) is Verdict.FAIL:
+        error = next(found for found in file.findings if found.severity == "error")
+        said = f"{error.kind}: {error.what}; correct the checkpoint, and analyze it again"
+        return Stage("analyze", State.FAILED, said, command, "FAIL", stuck=True)
+    state = State.DONE if one.analysis else State.TODO
+    return Stage("analyze", state, str(one.analysis.get("verdict", "")), command)
 
 
 def _artifacts(one: Adaptation) -> Stage:

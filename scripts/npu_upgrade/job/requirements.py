@@ -14,7 +14,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion
 
-from npu_upgrade.checkpoint.analysis_file import AnalysisFile
+from npu_upgrade.checkpoint.analysis_file import BY_AN_ADAPTER, AnalysisFile
 from npu_upgrade.checkpoint.memory import BASELINE_LEN, BASELINE_SEQS
 from npu_upgrade.evidence.observed import Observed, observed_in
 from npu_upgrade.evidence.runs import REAL, Run, features_of, mapping, standing
@@ -194,7 +194,7 @@ def _analysed(known: Known) -> Outcome:
     if found is None:
         return Gap("the checkpoint was not analysed", command)
     # names without a place are what an adapter gives them
-    verdict = found.judge(ignored=("name-unmapped",)).value
+    verdict = found.judge(ignored=BY_AN_ADAPTER).value
     worst = next((one.what for one in found.findings if one.severity != "note"), "vLLM itself disagrees")
     if verdict == "FAIL":
         return Gap(f"the checkpoint is inconsistent: {worst}", command, refused=True)

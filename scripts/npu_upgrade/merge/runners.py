@@ -24,6 +24,7 @@ from npu_upgrade.lineage.marking import add_markers
 from npu_upgrade.lineage.project import package_of
 from npu_upgrade.lineage.records import Bases
 from npu_upgrade.merge.answers import Answers, apply_answers
+from npu_upgrade.merge.callees import with_callees
 from npu_upgrade.merge.markers import close_in_place
 from npu_upgrade.merge.nowhere import known_in
 from npu_upgrade.program.words import words_of
@@ -123,7 +124,9 @@ def merge_runners(
                 continue
             now = upstream_unit(theirs.units, upstream.class_name, entry.upstream)
             outcome = merge_unit(entry, unit, now.source if now else None, bases, context, answers)
-            outcome = _with_callees(outcome, theirs.units, base, upstream)
+            if outcome.merged:
+                flags = with_callees(outcome.merged.flags, theirs.units, base, upstream)
+                outcome = replace(outcome, merged=replace(outcome.merged, flags=flags))
             result.methods.append(outcome)
             if outcome.merged and (mark or outcome.outcome != "unchanged"):
                 texts[name] = merged_text(outcome, labels, mark)
@@ -131,44 +134,6 @@ def merge_runners(
         result.files[runner.path] = replace_units(module, texts)
     _derive(result, UpstreamFile(upstream.path, theirs.source), gpu, target, omni)
     return result
-
-
-_CALLED = re.compile(r"\bself\.(\w+)\(")
-
-
-def _with_callees(
-    outcome: MethodOutcome, units: Mapping[str, Unit], base: SourceTree | None, upstream: Upstream
-) -> MethodOutcome:
-    """Where ours calls something else than upstream does: what else upstream's callee does, by its calls."""
-    merged = outcome.merged
-    if merged is None or all(flag.kind != "callee" for flag in merged.flags):
-        return outcome
-    before = read_runner(base, upstream.path).units if base and base.exists(upstream.path) else {}
-    flags = (
-        replace(flag, reason=flag.reason + _besides(flag, units, before, upstream))
-        if flag.kind == "callee"
-        else flag
-        for flag in merged.flags
-    )
-    return replace(outcome, merged=replace(merged, flags=tuple(flags)))
-
-
-def _besides(flag: Flag, units: Mapping[str, Unit], before: Mapping[str, Unit], upstream: Upstream) -> str:
-    for name in _CALLED.findall(flag.theirs):
-        qualname = f"{upstream.class_name}.{name}"
-        unit, old = units.get(qualname), before.get(qualname)
-        calls = dict.fromkeys(_CALLED.findall(unit.source)) if unit else {}
-        others = [one for one in calls if one != name and one not in flag.ours]
-        if unit and others:
-            waits = any("graph_params" in other for other in others)
-            as_before = old is not None and {*others} <= {*_CALLED.findall(old.source)}
-            listed = ", ".join(f"self.{other}()" for other in others)
-            return (
-                f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {listed} besides"
-                + (": a graph that is replayed waits for its parameters, without an end" if waits else "")
-                + (", as it did before: no gap of this upgrade's" if as_before else "")
-            )
-    return ""
 
 
 def merge_unit(

@@ -129,7 +129,9 @@ def known(*names, **extra):
 
 def calls(instance, rows, requests=None, **more):
     requests = requests or known(*(rows.request_ids if rows else ()))
-    around = Around(rows=lambda: rows, sampling=lambda: {"sampler": 7}, tokens=8, talker={}, **more)
+    starts = lambda: torch.tensor(rows.starts)  # noqa: E731
+    told = {"rows": lambda: rows, "sampling": lambda: {"sampler": 7}, "starts": starts}
+    around = Around(**told, tokens=8, talker={}, **more)
     return ModelCalls(instance, instance.forward, requests, around)
 
 
@@ -431,3 +433,115 @@ def test_a_preprocess_that_fails_ends_its_request_alone():
         around.prepare(torch.arange(3), None)
     assert requests.ended == {"b": "Picky.preprocess: no voice"}
     assert picky.asked == 1
+
+
+class Batching(Listener):
+    """Prepares the requests that decode in one call: adds two to their embeddings, and notes their ids."""
+
+    def __init__(self, mtp=False):
+        super().__init__()
+        self.together, self.mtp, self.talked = [], mtp, []
+
+    def preprocess_decode_batch(self, *, input_ids, req_infos):
+        self.together.append([one["request_id"] for one in req_infos])
+        assert not any(one["_omni_is_prefill"] for one in req_infos)
+        inputs = torch.arange(len(input_ids))[:, None].float()
+        mtp = (inputs, inputs + 10) if self.mtp else ()
+        updates = [{"seen": int(token)} for token in input_ids]
+        return input_ids + 1, self.table(input_ids) + 2, *mtp, updates
+
+    def talker_mtp(self, ids, embeds, last, text):
+        self.talked.append((ids.tolist(), last.flatten().tolist(), text.flatten().tolist()))
+        return embeds + 1, ids[:, None]
+
+
+def decoding(*names):
+    """Requests whose prompt of three tokens is computed."""
+    requests = known(*names)
+    for name in names:
+        requests[name].computed = 3
+    return requests
+
+
+@torch.inference_mode()
+def test_requests_that_decode_are_prepared_in_one_call():
+    model, requests = Batching(), decoding("a", "b", "d", "e")
+    requests.update(step(new("c")))
+    rows = BatchRows(["a", "b", "c", "d", "e"], [0, 1, 2, 4, 5, 6], [0] * 5)
+    ids = torch.arange(6)
+    around = calls(model, rows, requests)
+    around.begin(set())
+    around.prepare(ids, None)
+    assert model.together == [["a", "b"], ["d", "e"]], "a prompt stands between them"
+    assert model.asked == 1
+    assert ids.tolist() == [1, 2, 2, 3, 5, 6]
+    seen = torch.arange(6)
+    expected = model.table(seen) + torch.tensor([2, 2, 1, 1, 2, 2])[:, None]
+    assert torch.equal(around._embeddings[:6], expected)
+    assert [requests.info(one).get("seen") for one in rows.request_ids] == [0, 1, None, 4, 5]
+    assert model.talked == []
+
+
+@torch.inference_mode()
+def test_what_one_call_prepares_for_the_talker_is_talked_together():
+    model, requests = Batching(mtp=True), decoding("a", "b")
+    around = calls(model, BatchRows(["a", "b"], [0, 1, 2], [0, 0]), requests)
+    around.begin(set())
+    around.prepare(torch.tensor([4, 7]), None)
+    assert model.talked == [([5, 8], [0.0, 1.0], [10.0, 11.0])]
+    assert requests.info("b")["codes"]["audio"].tolist() == [[8]]
+
+
+def test_a_batch_that_fails_ends_its_requests_and_no_other():
+    class Picky(Batching):
+        def preprocess_decode_batch(self, **given):
+            raise ValueError("no voice")
+
+    requests = decoding("a", "b")
+    requests.update(step(new("c", 2)))
+    around = calls(Picky(), BatchRows(["a", "b", "c"], [0, 1, 2, 4], [0] * 3), requests)
+    around.begin(set())
+    with torch.inference_mode():
+        around.prepare(torch.arange(4), None)
+    assert requests.ended == dict.fromkeys(("a", "b"), "Picky.preprocess_decode_batch: no voice")
+
+
+class Stepping(Listener):
+    """Wants to know each step before its forward."""
+
+    has_preprocess = False
+    supports_omni_decode_step_metadata = True
+    supports_omni_query_start_loc = True
+
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def update_decode_step_metadata(self, **told):
+        self.steps.append(told)
+
+    def forward(self, input_ids, positions=None, inputs_embeds=None, omni_query_start_loc=None):
+        self.starts = omni_query_start_loc
+        return self.table(input_ids)
+
+
+@torch.inference_mode()
+def test_a_model_is_told_of_its_step_where_it_asks():
+    model, ids = Stepping(), torch.arange(3)
+    around = calls(model, BatchRows(["a", "b"], [0, 1, 3], [0, 0]))
+    around.begin(set())
+    around.tell_step(ids, ids, None)
+    model(input_ids=ids, positions=ids)
+    told = model.steps[0]
+    assert told["req_ids"] == ["a", "b"]
+    assert told["omni_query_start_loc"].tolist() == model.starts.tolist() == [0, 1, 3]
+    assert told["input_ids"] is ids
+    assert told["inputs_embeds"] is None
+    around = calls(model, None)
+    around.tell_step(ids, ids, None)
+    assert len(model.steps) == 1, "a dummy run is no step"
+    model.supports_omni_decode_step_metadata = model.supports_omni_query_start_loc = False
+    around = calls(model, BatchRows(["a"], [0, 3], [0]))
+    around.tell_step(ids, ids, None)
+    model(input_ids=ids, positions=ids)
+    assert (len(model.steps), model.starts) == (1, None)

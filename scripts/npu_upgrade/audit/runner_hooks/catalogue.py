@@ -68,6 +68,8 @@ _STAGES_V1 = {  # of vllm-omni, by file and class
         "req_ids_output_copy num_scheduled_tokens_np query_start_loc_cpu prefix_cache_step_id",
         "_merge_model_kv_transfer_metadata": "finished_reqs",
         "_sample": "logits spec_decode_metadata",
+        "_run_post_sample_talker_mtp": "req_ids valid_sampled_token_ids sampled_token_ids "
+        "invalid_req_indices sample_hidden_states multimodal_outputs",
     },
     ("worker/gpu_generation_model_runner.py", "GPUGenerationModelRunner"): {
         "_update_request_states": "scheduler_output",
@@ -119,7 +121,10 @@ _RUNNER, _STATE = "GPUModelRunner", "ExecuteModelState"
 
 # Of a class: its methods with the parameters that are needed, and its attributes.
 _CLASSES: tuple[tuple[str, str, str, str, dict[str, str], str], ...] = (
-    (VLLM, "V1 runner", V1, _RUNNER, _RUNNER_V1, "max_num_tokens input_batch execute_model_state"),
+    (
+        *(VLLM, "V1 runner", V1, _RUNNER, _RUNNER_V1),
+        "max_num_tokens input_batch query_start_loc execute_model_state",
+    ),
     (VLLM, "V1 runner", V1, _STATE, {}, "hidden_states"),
     (
         VLLM,
@@ -127,7 +132,7 @@ _CLASSES: tuple[tuple[str, str, str, str, dict[str, str], str], ...] = (
         f"{_GPU}_input_batch.py",
         "InputBatch",
         _METHODS_OF_BATCH_V1,
-        "logitsprocs_need_output_token_ids req_ids sampling_metadata vocab_size "
+        "logitsprocs_need_output_token_ids req_ids num_reqs sampling_metadata vocab_size "
         "req_output_token_ids generators",
     ),
     (
@@ -146,7 +151,7 @@ _CLASSES: tuple[tuple[str, str, str, str, dict[str, str], str], ...] = (
         f"{_GPU}/input_batch.py",
         "InputBatch",
         {},
-        "req_ids query_start_loc_np num_draft_tokens",
+        "req_ids input_ids positions query_start_loc query_start_loc_np num_draft_tokens",
     ),
     (VLLM, "V2 runner", f"{_SAMPLE_V2}/sampler.py", "Sampler", {"sample": "logits idx_mapping_np"}, ""),
     (VLLM, "V2 runner", f"{_SAMPLE_V2}/output.py", "SamplerOutput", {}, "logprobs_tensors"),

@@ -16,7 +16,7 @@ import msgspec
 
 from npu_upgrade.checkpoint import oracle
 from npu_upgrade.checkpoint.analysis import analyse
-from npu_upgrade.checkpoint.analysis_file import AnalysisFile, text_of
+from npu_upgrade.checkpoint.analysis_file import BY_AN_ADAPTER, AnalysisFile, text_of
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.memory import GIB, RESERVE, UTILISATION
 from npu_upgrade.checkpoint.steps import planned_family
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> Result:
     verdict = file.judge()
     file.verdict = verdict.value
     place = write_state(args, file.name, "analysis.json", file)
-    command = "analyze" if file.judge(ignored=("name-unmapped",)) is Verdict.FAIL else "plan"
+    command = "analyze" if file.judge(ignored=BY_AN_ADAPTER) is Verdict.FAIL else "plan"
     following = adapt(command, args.model, *model_options(args))
     return Result(verdict, _summary(file), _shown(file) | {"state": str(place)}, text_of(file), following)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from npu_upgrade.checkpoint.analysis import Analysis, analyse
+from npu_upgrade.checkpoint.analysis_file import BY_AN_ADAPTER
 from npu_upgrade.checkpoint.likeness import AS_NAMED, TRANSPOSED, Likeness, families, flat
 from npu_upgrade.checkpoint.locate import model_folder
 from npu_upgrade.checkpoint.reading import unsure
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> Result:
     found = analyse(folder, sources)
     found.file.verdict = found.file.judge().value
     # names without a place are what an adapter is for; anything else has to be put right first
-    verdict = found.file.judge(ignored=("name-unmapped",))
+    verdict = found.file.judge(ignored=BY_AN_ADAPTER)
     # nothing of a plan that is damaged, which this one replaces
     earlier = kept(state_folder(args, found.file.name) / "plan.json", _Earlier) or _Earlier()
     trees = _trees(args, sources)
@@ -120,7 +121,7 @@ def run(args: argparse.Namespace) -> Result:
         code = shortened(sorted(found.side.code), 2)
         what = f"no family computes what {code} says: a person has to read it, and what it computes"
         found.file.findings.append(unsure("code-decides", what, min(found.side.code)))
-        verdict = found.file.judge(ignored=("name-unmapped",))
+        verdict = found.file.judge(ignored=BY_AN_ADAPTER)
     plan = PlanFile(
         schema=SCHEMA,
         model=str(folder.absolute()),
@@ -257,7 +258,7 @@ def _summary(
     plan: PlanFile, verdict: Verdict, together: Sequence[str], form: str, *, anew: bool = False
 ) -> str:
     if verdict is Verdict.FAIL:
-        errors = (one for one in plan.findings if one.severity == "error" and one.kind != "name-unmapped")
+        errors = (one for one in plan.findings if one.severity == "error" and one.kind not in BY_AN_ADAPTER)
         return f"the checkpoint is inconsistent: {next(errors).what}"
     files = sum(len(step.files) for step in plan.steps)
     summary = f"{plan.strategy.name}: {len(plan.steps)} steps, {files} files"

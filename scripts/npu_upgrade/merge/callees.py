@@ -1,0 +1,159 @@
+"""Where ours calls something else than upstream does: what upstream's callee does besides."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from textwrap import dedent
+
+from npu_upgrade.code.module import Module, Unit, parse_module
+from npu_upgrade.code.signatures import Function, defaults_of, landing, places_of
+from npu_upgrade.code.statements import nodes_of, statements_of
+from npu_upgrade.code.walk import dotted
+from npu_upgrade.lineage.downstream import Upstream, read_runner
+from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.threeway.pieces import Flag
+
+_ON_SELF = re.compile(r"self\.(\w+)")
+Calls = dict[str, list[ast.Call]]
+_CALLED = re.compile(r"\bself\.(\w+)\(")
+
+
+def with_callees(
+    flags: Iterable[Flag], units: Mapping[str, Unit], base: SourceTree | None, upstream: Upstream
+) -> tuple[Flag, ...]:
+    """The flags; of a call that ours replaced with what upstream's callee does besides, and how to have it.
+
+    ``units`` are those of the target's runner file. Raises :class:`UpgradeError` when that of ``base`` cannot
+    be read.
+    """
+    found = tuple(flags)
+    if all(flag.kind != "callee" for flag in found):
+        return found
+    before = read_runner(base, upstream.path).units if base and base.exists(upstream.path) else {}
+    return tuple(
+        replace(flag, reason=flag.reason + _besides(flag, units, before, upstream))
+        if flag.kind == "callee"
+        else flag
+        for flag in found
+    )
+
+
+def _besides(flag: Flag, units: Mapping[str, Unit], before: Mapping[str, Unit], upstream: Upstream) -> str:
+    for name in _CALLED.findall(flag.theirs):
+        qualname = f"{upstream.class_name}.{name}"
+        unit, old = units.get(qualname), before.get(qualname)
+        calls = dict.fromkeys(_CALLED.findall(unit.source)) if unit else {}
+        others = [one for one in calls if one != name and one not in flag.ours]
+        if unit and others:
+            waits = any("graph_params" in other for other in others)
+            as_before = old is not None and {*others} <= {*_CALLED.findall(old.source)}
+            listed = ", ".join(f"self.{other}()" for other in others)
+            through = _through(flag, name, unit, upstream.class_name)
+            return (
+                f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {listed} besides"
+                + (": a graph that is replayed waits for its parameters, without an end" if waits else "")
+                + (", as it did before: no gap of this upgrade's" if as_before else "")
+                + (f"; to have that too, `with` and replace: {json.dumps(through)}" if through else "")
+            )
+    return ""
+
+
+def _through(flag: Flag, name: str, unit: Unit, class_name: str) -> dict[str, str]:
+    ours, theirs = (_calls_on_self(_nodes(text)) for text in (flag.ours, flag.theirs))
+    return _past(ours, theirs.get(name, []), unit, class_name)
+
+
+def _past(ours: Calls, theirs: Sequence[ast.Call], unit: Unit, class_name: str) -> dict[str, str]:
+    """What makes ours call upstream's own method ``unit``, past any override: the text before -> after.
+
+    ``theirs`` are upstream's calls of it. Nothing where that would not surely call the same with the same.
+    """
+    method = next(iter(ast.parse(dedent(unit.source)).body), None)
+    called = [one for one in ours if re.search(rf"\bself\.{one}\b", unit.source)]
+    if not isinstance(method, Function) or len(theirs) != 1 or len(called) != 1 or len(ours[called[0]]) != 1:
+        return {}
+    call, args = ours[called[0]][0], method.args
+    given = {one.arg for one in call.keywords}
+    known = {parameter.arg for parameter, _ in defaults_of(args)}
+    if call.args or not given - {None} <= known or (None in given and not args.kwarg):
+        return {}
+    values = {one.arg: ast.unparse(value) for one, value in landing(theirs[0], method, bound=True)}
+    myself = {one.arg for one in places_of(args)[:1]}
+    missing = [one.arg for one, default in defaults_of(args) if default is None]
+    missing = [one for one in missing if one not in given | myself]
+    if not values.keys() >= {*missing}:
+        return {}
+    first = "".join(f", {one}={values[one]}" for one in missing)
+    return {f"self.{called[0]}(": f"{class_name}.{unit.name}(self{first}, "}
+
+
+def unlike_upstream(texts: Mapping[str, str], target: Module, upstream: Upstream) -> list[str]:
+    """What runner files of ours (path -> text) call otherwise than upstream's does, in a sentence each.
+
+    A copy that calls what upstream's own method calls, and not the method, misses what that does besides. A
+    method of ours alone that leaves out what upstream gives the same method may get another answer of it.
+    """
+    own = f"{upstream.class_name}."
+    methods = {unit.name: unit for name, unit in target.units.items() if name.startswith(own)}
+    found: list[str] = []
+    for path, text in texts.items():
+        for unit in parse_module(text).units.values():
+            if not unit.owner or unit.name == unit.qualname:
+                continue
+            calls, place = _calls_on_self(_nodes(unit.source)), f"{unit.qualname} ({path}:{unit.start + 1})"
+            theirs = methods.get(unit.name)
+            told = _goes_past(unit, calls, theirs, methods, own) if theirs else _leaves_out(calls, methods)
+            found += [f"{place} {one}" for one in told]
+    return found
+
+
+def _goes_past(
+    unit: Unit, calls: Calls, theirs: Unit, methods: Mapping[str, Unit], own: str
+) -> Iterator[str]:
+    for name, asked in _calls_on_self(_nodes(theirs.source)).items():
+        if name not in methods or re.search(rf"\.{name}\(", unit.source):
+            continue
+        inner = dict.fromkeys(_CALLED.findall(methods[name].source))
+        others = [f"self.{one}()" for one in inner if one != name and one not in unit.source]
+        past = _past(calls, asked, methods[name], own[:-1]) if others else {}
+        if past:
+            yield (
+                f"calls {next(iter(past))}...) where upstream calls self.{name}(), which calls "
+                f"{', '.join(others)} besides; to have that too, replace: {json.dumps(past)}"
+            )
+
+
+def _leaves_out(calls: Calls, methods: Mapping[str, Unit]) -> Iterator[str]:
+    for name, asked in calls.items():
+        if name not in methods:
+            continue
+        given = {keyword.arg for call in asked for keyword in call.keywords}
+        more: dict[str, list[str]] = {}
+        for caller in methods.values():
+            for call in _calls_on_self(_nodes(caller.source)).get(name, ()) if name in caller.source else ():
+                rest = [one for one in call.keywords if one.arg and one.arg not in given]
+                more.setdefault(caller.name, []).extend(f"{one.arg}={ast.unparse(one.value)}" for one in rest)
+        told = "; ".join(f"{caller} gives {', '.join(rest)}" for caller, rest in more.items() if rest)
+        if told and None not in given:
+            yield f"calls self.{name}(), to which upstream's {told} besides"
+
+
+def _nodes(text: str) -> Iterator[ast.AST]:
+    try:
+        parts = [one.key for one in statements_of(dedent(text))]
+    except SyntaxError:
+        return iter(())
+    return (node for part in parts for node in nodes_of(part))
+
+
+def _calls_on_self(nodes: Iterable[ast.AST]) -> Calls:
+    """The calls of methods of ``self``, by name."""
+    found: Calls = {}
+    for node in nodes:
+        if isinstance(node, ast.Call) and (on_self := _ON_SELF.fullmatch(dotted(node.func))):
+            found.setdefault(on_self[1], []).append(node)
+    return found
