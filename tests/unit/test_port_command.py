@@ -333,6 +333,35 @@ def test_a_method_and_what_it_calls_are_put_in_together(tmp_path: Path) -> None:
     assert wrap in text
 
 
+def test_a_base_class_comes_with_the_method_that_sets_it_up(tmp_path: Path) -> None:
+    """Each needs the other, and the method does not fit by itself: it is put in as a whole."""
+    head, name = (
+        "class GPUARModelRunner(OmniGPUModelRunner):",
+        "        self.stage_name = config.stage_name\n",
+    )
+    fields = "        self.ledger = None\n        self.ledger_open = False\n"
+    mixin = "class LedgerMixin:\n    def open_ledger(self):\n        self.ledger = None\n\n"
+    mixin += "    def write_ledger(self, batch):\n        self.ledger = batch\n"
+    used = "        speech = self.talk(batch)\n", "        self.write_ledger(batch)\n"
+    old = GPU_AR_OLD.replace(name, name + fields)
+    new = GPU_AR_OLD.replace(name, f"{name}        self.open_ledger()\n").replace(used[0], "".join(used))
+    new = new.replace(head, head.replace("):", ", LedgerMixin):"))
+    new = new.replace(
+        "from vllm_omni.worker", "from vllm_omni.ledger import LedgerMixin\nfrom vllm_omni.worker", 1
+    )
+    ours = "        self.ledger = config.ledger\n        self.ledger_open = config.opens\n"
+    npu = NPU_AR.replace("config.stage_name  # ours\n", f"config.stage_name  # ours\n{ours}")
+    files = {"vllm_omni/ledger.py": mixin}
+    world = PortWorld(tmp_path, omni_files(new, npu) | files, omni_files(old) | files)
+    hunks = {one["group"]: one for one in world.port()[1]["hunks"]}
+    assert hunks["ar.__init__"]["id"] in hunks["ar.NPUARModelRunner"]["needs"]
+    data = world.port("--group", "ar.NPUARModelRunner", "ar.__init__", "--conflicts", "--callers-by-hand")[1]
+    text = world.ar.read_text()
+    assert "class NPUARModelRunner(OmniNPUModelRunner, LedgerMixin):" in text, data
+    assert "self.open_ledger()" in text
+    assert [one["unit"] for one in data["methods"]] == ["NPUARModelRunner.__init__"]
+
+
 def test_what_it_brings_into_a_copied_method_stands_between_markers(tmp_path: Path) -> None:
     """Of a method of omni's own nothing is marked, nor what stood without markers before."""
     calls = "        tokens = self.count(batch)\n"

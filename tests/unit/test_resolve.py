@@ -35,6 +35,7 @@ from npu_upgrade.job.ask import (
     _finding,
     _item,
     asks,
+    bases_behind,
     called_and_new,
     combined,
     gains_of,
@@ -1709,6 +1710,26 @@ def test_new_methods_that_a_whole_one_calls_are_named_beside_it() -> None:
     assert called_and_new(survey, ["ar.run"]) == ["ar.pack_rows (12 lines)", "ar.lift (1 line)"]
     assert called_and_new(survey, ["ar.other"]) == []
     assert called_and_new({}, ["ar.run"]) == []
+
+
+def test_a_base_class_that_a_finding_misses_comes_with_what_belongs_to_it() -> None:
+    def hunk(name: str, kind: str, text: str, *needs: str) -> dict[str, Any]:
+        return {"id": name, "path": BASE, "kind": kind, "text": text, "needs": [*needs]}
+
+    base = hunk("port-base", "base", "+ LedgerMixin", "port-init")
+    hunks = [base, hunk("port-init", "change", "+ self.open_ledger()", "port-base")]
+    hunks += [hunk("port-end", "method", "+ def shutdown(self): ...", "port-base")]
+    hunks += [
+        hunk("port-run", "change", "+ self.write_ledger()", "port-base"),
+        hunk("port-x", "change", "+ x"),
+    ]
+    hunks += [hunk("port-other", "base", "+ OtherMixin")]
+    what = f"{BASE}:3: parity-bases: GPURunner derives from LedgerMixin, Runner does not"
+    asks = [Ask(FINDING, "parity-bases-1", what, BASE, "Runner.")]
+    found = [one["id"] for one in bases_behind({"hunks": hunks}, asks)]
+    assert found == ["port-base", "port-init", "port-run"]
+    elsewhere = [Ask(FINDING, "parity-bases-1", what, "other.py", "Runner.")]
+    assert bases_behind({"hunks": hunks}, elsewhere) == bases_behind({}, asks) == []
 
 
 START = "    def start(self):\n        self.device = find()\n        self.runner = Runner(self.device)\n"

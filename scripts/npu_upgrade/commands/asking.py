@@ -24,6 +24,7 @@ from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
 from npu_upgrade.job import upgrade as upgrades
 from npu_upgrade.job.ask import (
+    BASES,
     CONFLICT,
     CORRECTED,
     FINDING,
@@ -31,6 +32,7 @@ from npu_upgrade.job.ask import (
     LOOK,
     PORT,
     Ask,
+    bases_behind,
     called_and_new,
     combined,
     methods_behind,
@@ -145,8 +147,11 @@ def _first(walk: Walk, every: Sequence[Ask]) -> tuple[list[str], list[Ask]]:
     methods = methods_behind(survey, every)
     missing = [one for one in every if one.stage == FINDING and ": parity-" in one.what]
     named = {*methods.values()}.union(*map(named_by, missing))
-    whole = combined(survey, {(one.path, one.unit) for one in missing}, named)
+    of_bases = bases_behind(survey, missing)
+    places = {(one.path, one.unit) for one in missing} | {(one["path"], one["unit"]) for one in of_bases}
+    whole = combined(survey, places, named)
     names, ids = _by_name(survey, methods if len(methods) > 1 else {})
+    names = sorted({*names, *(str(one["group"]) for one in of_bases)}.difference(whole))
     options = [*(["--group", *names, *whole] if names or whole else []), *(["--apply", *ids] if ids else [])]
     if not options:
         return [], []
@@ -161,6 +166,7 @@ def _first(walk: Walk, every: Sequence[Ask]) -> tuple[list[str], list[Ask]]:
         told += [f"add to the names what NPU needs of the new methods that these call: {', '.join(new)}"]
     taken = {*methods.values()} if names or ids else set[str]()
     later = taken_with(survey, missing, taken, whole.keys())
+    later += [one for one in missing if of_bases and BASES in one.what and one not in later]
     return [*told, upgrade("port", *options, *walk.naming).short], later
 
 

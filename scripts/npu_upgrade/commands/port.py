@@ -158,7 +158,8 @@ def _taken(
     Nothing is written here. The methods are told as they were put in.
     """
     npu, agreed = inputs.npu, not args.callers_by_hand
-    done = apply(asked, found.left, npu, inputs.new, agreed=agreed) if asked else Applied()
+    beside = {id_ for one in chosen for id_ in one.ids}
+    done = apply(asked, found.left, npu, inputs.new, agreed=agreed, beside=beside) if asked else Applied()
     done.files |= marked(npu, done.files)
     if folder := npu.tree.root:
         for path, text in done.files.items():

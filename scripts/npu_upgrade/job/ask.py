@@ -372,6 +372,28 @@ def combined(
     return found
 
 
+BASES = ": parity-bases: "  # in a finding about base classes of the GPU side
+
+
+def bases_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> list[dict[str, Any]]:
+    """The hunks that bring the base classes which findings miss, and the changes that belong to them."""
+    missed = [(ask.path, ask.what) for ask in asks if BASES in ask.what]
+    hunks = survey.get("hunks", [])
+    bases = [
+        one
+        for one in hunks
+        if one["kind"] == "base"
+        and any(path == one["path"] and one["text"].split()[-1] in what for path, what in missed)
+    ]
+    found = {one["id"] for one in bases}
+    needed = found.union(*(one["needs"] for one in bases))
+    return [
+        one
+        for one in hunks
+        if one["id"] in needed or (one["kind"] == "change" and not found.isdisjoint(one["needs"]))
+    ]
+
+
 def called_and_new(survey: Mapping[str, Any], groups: Collection[str]) -> list[str]:
     """The methods that the NPU side lacks and that these groups would call, put in as a whole.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from npu_upgrade.code.import_edit import Edit, edit_imports
 from npu_upgrade.code.module import Unit, add_base, insert_lines, parse_module, replace_units, split_lines
@@ -42,15 +42,22 @@ class UnplaceableError(Exception):
 
 
 def apply(
-    asked: Sequence[str], ranked: Sequence[Ranked], npu: NpuSide, new: GpuSide, *, agreed: bool = True
+    asked: Sequence[str],
+    ranked: Sequence[Ranked],
+    npu: NpuSide,
+    new: GpuSide,
+    *,
+    agreed: bool = True,
+    beside: Collection[str] = (),
 ) -> Applied:
     """Take the hunks with these ids, and what they need, into the runner files of ``npu``.
 
     A hunk is taken with all that it needs, or refused; as many of the asked ones as fit
     together are taken, the earlier ones first. Without ``agreed`` the rest of the tree may be left to be
-    changed by hand. Nothing is written here.
+    changed by hand. What comes ``beside`` them, with a method that is put in as a whole, has no place here
+    unless it is asked for. Nothing is written here.
     """
-    work = Work(ranked, npu, new)
+    work = Work(ranked, npu, new, beside)
     refused: dict[str, str] = {}
     chosen = work.fitting(list(dict.fromkeys(asked)), refused)
     texts, imports = work.with_imports(chosen)
@@ -66,14 +73,20 @@ def apply(
 class Work:
     """Puts sets of hunks into the runner files."""
 
-    def __init__(self, ranked: Sequence[Ranked], npu: NpuSide, new: GpuSide) -> None:
+    def __init__(
+        self, ranked: Sequence[Ranked], npu: NpuSide, new: GpuSide, beside: Collection[str] = ()
+    ) -> None:
         self.npu, self.new = npu, new
         self.ranked = {entry.hunk.id: entry for entry in ranked}
+        self.needs = {
+            name: replace(entry.needs, hunks=[one for one in entry.needs.hunks if one not in beside])
+            for name, entry in self.ranked.items()
+        }
         self.units: dict[tuple[str, ...], str] = {}
 
     def all_of(self, ids: Sequence[str]) -> list[str]:
         """The hunks and all that they need."""
-        return closure(ids, {name: entry.needs for name, entry in self.ranked.items()})
+        return closure(ids, self.needs)
 
     def fitting(self, ids: list[str], refused: dict[str, str]) -> list[str]:
         """The hunks that fit together: all, or taken one by one; the others go to ``refused``."""

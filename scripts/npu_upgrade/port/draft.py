@@ -285,12 +285,16 @@ def _calling_what_lacks(hunks: Sequence[Hunk], npu: NpuSide) -> dict[str, str]:
     gpu, own = npu.program.find_class(runner.gpu_path, runner.gpu_class), npu.cls(runner)
     if gpu is None or own is None:
         return {}
+    node = npu.modules[runner.kind].class_def(runner.class_name)
+    bases = {dotted(base).rpartition(".")[2] for base in node.bases} if node else set()
     owners = {cls.name for cls in own.mro}  # the classes of the tree, the methods of the texts beside them
     units = (unit for module in npu.modules.values() for unit in module.units.values())
     has = {unit.name for unit in units if unit.owner in owners}
     called = ((hunk.id, name) for hunk in hunks for key in hunk.added for name in _CALL.findall(key))
     lacks = ((id_, name) for id_, name in called if name not in has and not own.lookup(name))
-    return {id_: f"self.{name}()" for id_, name in lacks if gpu.lookup(name)}
+    # a class that the texts derive from by now is not among those of the tree
+    gives = {name: cls.name for cls in reversed(gpu.mro) for name in cls.methods}
+    return {id_: f"self.{name}()" for id_, name in lacks if gives.get(name, "") not in {"", *bases}}
 
 
 def _new_steps(
