@@ -1336,3 +1336,15 @@ def test_a_failure_of_graphs_comes_with_what_the_runners_call_otherwise(
         said = json.loads(capsys.readouterr().out)
         assert said["asks"][0]["id"] == "emulate-graph-ar", said
         assert said.get("unlike_upstream") == told
+
+
+def test_an_edit_that_adds_a_file_to_the_upgrade_answers_what_failed_before_it(machine, upgrade, run):
+    """It may be the correction: nothing is asked again before it ran with that."""
+    machine.fails = {"graph ar": "KeyError: 12"}
+    assert run()[0] == 1
+    plan, records = load_plan(upgrade.job), upgrade.job.records()
+    assert [one.id for one in ask.asks(upgrade.job, plan, records) if one.is_run] == ["emulate-graph-ar"]
+    assert ask.failed_besides(upgrade.job) == []
+    write(upgrade.repo, str(Path(RUNNER).parent / "beside.py"), "PLACE = 1\n")
+    assert not [one for one in ask.asks(upgrade.job, load_plan(upgrade.job), records) if one.is_run]
+    assert ask.failed_besides(upgrade.job) == ["graph ar: KeyError: 12"]

@@ -151,7 +151,7 @@ def _first(walk: Walk, every: Sequence[Ask]) -> tuple[list[str], list[Ask]]:
     places = {(one.path, one.unit) for one in missing} | {(one["path"], one["unit"]) for one in of_bases}
     whole = combined(survey, places, named)
     names, ids = _by_name(survey, methods if len(methods) > 1 else {})
-    names = sorted({*names, *(str(one["group"]) for one in of_bases)}.difference(whole))
+    names = sorted({*names, *(str(one.get("group") or one["id"]) for one in of_bases)}.difference(whole))
     options = [*(["--group", *names, *whole] if names or whole else []), *(["--apply", *ids] if ids else [])]
     if not options:
         return [], []

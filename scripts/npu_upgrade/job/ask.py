@@ -26,7 +26,7 @@ from npu_upgrade.ground.tables import cut
 from npu_upgrade.job.conflicts import OpenConflict, conflicts_in, ids, open_conflicts
 from npu_upgrade.job.job import ALL, SAFE, Job, naming, ruling
 from npu_upgrade.job.journal import Answer
-from npu_upgrade.job.plan_file import Plan
+from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.port_ledger import Ledger
 from npu_upgrade.lineage.items import Change
 from npu_upgrade.merge.guards import GUARD, proposes_edit
@@ -122,7 +122,7 @@ def asks(job: Job, plan: Plan, records: Sequence[Record]) -> list[Ask]:
     left = [item for item in plan.items_in("open") if item.get("kind") != "conflict"]
     found += [_item(item, job.root) for item in left if item["id"] not in ids(conflicts)]
     found += _hunks(job, answers)
-    found += _findings(job, answers, records)
+    found += _findings(job, plan, answers, records)
     found += _failed_runs(job, plan, answers, records)
     return [ask for ask in found if ask.stage not in skipped]
 
@@ -241,11 +241,11 @@ def port_survey(folder: Path) -> dict[str, Any]:
     return survey
 
 
-def _findings(job: Job, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
+def _findings(job: Job, plan: Plan, answers: list[Answer], records: Sequence[Record]) -> Iterator[Ask]:
     """The new findings of the newest audit, while nothing but answers changed the files since."""
     newest = failed_last(records, "audit")
     since = [entry for entry in answers if newest and entry.evidence == newest.id]
-    if newest is None or not _only_answers(job.root, newest, since):
+    if newest is None or not _only_answers(job.root, plan, newest, since):
         return
     decided = {entry.id for entry in since}
     survey = port_survey(job.folder)
@@ -382,15 +382,15 @@ def bases_behind(survey: Mapping[str, Any], asks: Iterable[Ask]) -> list[dict[st
     bases = [
         one
         for one in hunks
-        if one["kind"] == "base"
-        and any(path == one["path"] and one["text"].split()[-1] in what for path, what in missed)
+        if one.get("kind") == "base"
+        and any(path == one["path"] and str(one.get("text")).split()[-1] in what for path, what in missed)
     ]
     found = {one["id"] for one in bases}
-    needed = found.union(*(one["needs"] for one in bases))
+    needed = found.union(*(one.get("needs", ()) for one in bases))
     return [
         one
         for one in hunks
-        if one["id"] in needed or (one["kind"] == "change" and not found.isdisjoint(one["needs"]))
+        if one["id"] in needed or (one.get("kind") == "change" and not found.isdisjoint(one.get("needs", ())))
     ]
 
 
@@ -408,9 +408,9 @@ def called_and_new(survey: Mapping[str, Any], groups: Collection[str]) -> list[s
             continue
         called = {word for one in left for word in _ON_SELF.findall(_added(one))}
         for one in hunks:
-            new = one["kind"] == "method" and one["path"] == draft["path"] and one.get("group")
+            new = one.get("kind") == "method" and one["path"] == draft["path"] and one.get("group")
             if new and one["unit"].rpartition(".")[2] in called and not _of_cuda(one):
-                found[str(one["group"])] = one["lines"]
+                found[str(one["group"])] = int(one.get("lines", 0))
     return [f"{name} ({lines} line{'s' if lines > 1 else ''})" for name, lines in found.items()]
 
 
@@ -503,7 +503,7 @@ def _failed_runs(job: Job, plan: Plan, answers: list[Answer], records: Sequence[
     """The runs that failed in the newest emulated run, the first for each reason, while the files are as it
     judged them."""
     newest = failed_last(records, "emulate")
-    if newest is None or not _only_answers(job.root, newest, []):
+    if newest is None or not _only_answers(job.root, plan, newest, []):
         return
     answered = {entry.id for entry in answers if entry.evidence == newest.id}
     told = set[tuple[str, str]]()
@@ -537,7 +537,7 @@ def failed_besides(job: Job) -> list[str]:
     The run goes on behind a failure that is being corrected, and may have found others since.
     """
     newest = failed_last(job.records(), "emulate")
-    if newest is None or _only_answers(job.root, newest, []):
+    if newest is None or _only_answers(job.root, load_plan(job), newest, []):
         return []
     answered = {entry.id for entry in job.journal.answers() if entry.at >= newest.started}
     runs = read_object(job.store.runs / str(newest.run) / RESULT).get("runs", [])
@@ -554,10 +554,12 @@ def failed_last(records: Sequence[Record], gate: str) -> Record | None:
     return newest if newest and newest.verdict == "FAIL" else None
 
 
-def _only_answers(root: Path, record: Record, since: list[Answer]) -> bool:
-    """Whether the files are as the gate judged them, but for what was answered since."""
+def _only_answers(root: Path, plan: Plan, record: Record, since: list[Answer]) -> bool:
+    """Whether the files are as the gate judged them, and no more of them, but for what was answered since."""
     expected = record.subject.files | {entry.path: entry.after for entry in since if entry.after}
-    return all(file_digest(root / path) == digest for path, digest in expected.items())
+    return {*plan.files} <= {*expected, *(entry.path for entry in since)} and all(
+        file_digest(root / path) == digest for path, digest in expected.items()
+    )
 
 
 def units_at(root: Path, path: str) -> Mapping[str, Unit]:

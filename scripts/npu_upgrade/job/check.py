@@ -322,8 +322,11 @@ def _ask_about_edits(
                 own[path, name], sources[name] = fresh, unit.source
     gpu, target = _other_sides(job, plan) if own else (set[str](), set[str]())
     after = gpu - target - (_taken(job) if own else set())
+    telling = {name: [one.key for one in fresh if _tells(one)] for (_, name), fresh in own.items()}
     plan["after_gpu"] = sorted(
-        name for (_, name), fresh in own.items() if any(one.key in after for one in fresh if _tells(one))
+        name
+        for name, keys in telling.items()
+        if sum(key in after for key in keys) > sum(key in target for key in keys)
     )
     found = {}
     for (path, name), fresh in own.items():
