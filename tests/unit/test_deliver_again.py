@@ -9,8 +9,9 @@ from deliver_support import BRANCH, NEW, OTHER, RUNNER, Upgrade, git, write
 
 from npu_upgrade.evidence.surroundings import utc_now
 from npu_upgrade.ground.verdict import Verdict
+from npu_upgrade.job import journal
 from npu_upgrade.job.job import open_job
-from npu_upgrade.job.journal import Skipped
+from npu_upgrade.job.journal import Answer, Skipped
 from npu_upgrade.job.stages import Stage, State
 from npu_upgrade.job.upgrade import walk
 
@@ -120,6 +121,28 @@ def test_runs_that_ended_after_the_commit_are_to_be_written_into_it(upgrade, del
     assert deliver()[1]["new"] is True
     assert stage().state is State.DONE
     assert "graph ar" not in upgrade.body()
+
+
+def test_answers_that_came_after_the_commit_are_to_be_written_into_it(upgrade, deliver, monkeypatch):
+    def stage() -> Stage:
+        return next(one for one in walk(upgrade.job).stages if one.name == "deliver")
+
+    def answer(name: str, note: str) -> None:
+        upgrade.job.journal.add(Answer, id=name, how="accept", stage="look", note=note)
+
+    answer("flag-1", "it is the same")
+    deliver()
+    assert stage().state is State.DONE
+    monkeypatch.setattr(journal, "utc_now", lambda: "2999-01-01T00:00:00Z")
+    answer("flag-2", "")
+    assert stage().state is State.DONE, "it says nothing for the commit"
+    answer("flag-2", "it is otherwise")
+    assert (stage().state, stage().said) == (
+        State.STALE,
+        "1 answer came after the commit; write what they say into it",
+    )
+    deliver()
+    assert stage().state is State.DONE
 
 
 def test_what_to_wait_for_and_what_nothing_showed_is_said_with_the_commit(upgrade, deliver):

@@ -356,6 +356,10 @@ def _deliver(one: Upgrade) -> Stage:
     if emulated and left < named:
         said = f"{len(named - left)} runs that the commit names as pending have ended; write them into it"
         return Stage("deliver", State.STALE, said, command, at=ended.at)
+    if later := [answer for answer in one.job.journal.answers() if answer.note and answer.at > ended.at]:
+        came = "1 answer came" if len(later) == 1 else f"{len(later)} answers came"
+        said = f"{came} after the commit; write what they say into it"
+        return Stage("deliver", State.STALE, said, command, at=ended.at)
     return Stage("deliver", State.DONE, ended.summary, command, ended.verdict, ended.at)
 
 
