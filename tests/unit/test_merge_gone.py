@@ -51,12 +51,14 @@ HEAD = "from vllm.context import current\n"
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The items of runners with one method, kept as it was, on a changed target and vllm."""
 
-    def run(target: dict[str, str], vllm: dict[str, str] | None = None, kept: str = KEPT) -> list[Item]:
+    def run(
+        target: dict[str, str], vllm: dict[str, str] | None = None, kept: str = KEPT, head: str = HEAD
+    ) -> list[Item]:
         def tree(name: str, files: dict[str, str]) -> SourceTree:
             return open_source(f"dir:{write_tree(tmp_path / name, files)}")
 
         files = runner_files(KEPT)
-        files[PATH] = HEAD + files[PATH]
+        files[PATH] = head + files[PATH]
         omni, base, after = tree("omni", files), tree("base", ASCEND), tree("target", ASCEND | target)
         trees = {base.spec: tree("old", VLLM), after.spec: tree("new", VLLM | (vllm or {}))}
         monkeypatch.setattr(gone, "vllm_tree", lambda ascend: trees[ascend.spec])
@@ -97,6 +99,13 @@ def test_what_was_lacking_before_is_left_to_the_audit(look) -> None:
     kept = KEPT.replace("self.gather(hidden)", "self.never_there(hidden)")
     (item,) = look({}, kept=kept)  # written by whoever edited the merge
     assert "never_there" in item.title
+
+
+def test_an_import_that_failed_before_too_is_not(look) -> None:
+    """Nothing else shows before it is corrected. The checkout's own files may have moved on before."""
+    (item,) = look({}, head=f"{HEAD}from vllm.context import Shallow\n")
+    assert (item.kind, item.blocking) == (gone.GONE, True)
+    assert "has no Shallow in vllm.context" in item.title
 
 
 def test_what_stands_in_a_conflict_waits_for_the_answer(look) -> None:

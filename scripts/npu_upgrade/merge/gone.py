@@ -1,7 +1,7 @@
 """What the merged files read, call or import that is gone in the target, asked of the audit's checks.
 
 Every statement of a merged file counts, whoever it is from. What was lacking before as well is the audit's to
-tell.
+tell, but for an import that fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from npu_upgrade.sources.content import code_digest
 from npu_upgrade.sources.tree import SourceTree, open_source, overlay
 
 GONE = "gone-name"
-_CHECKS = (("attributes",), ("calls", "imports", "signatures"))  # each in a process, of about one length
+_DEADLY = "imports"
+_CHECKS = (("attributes",), ("calls", _DEADLY, "signatures"))  # each in a process, of about one length
 
 
 @dataclass
@@ -77,7 +78,8 @@ def look_for_gone(
             was = base or triple.ascend
             before = _runners(Triple(triple.omni, was, vllm_tree(was) or triple.vllm), ours)
             known = {finding.key for finding in _look(before, sorted({one.check for one in found}))}
-        return msgspec.json.encode([finding for finding in found if finding.key not in known])
+        # without an import nothing runs, and nothing of the rest is seen before the audit asks
+        return msgspec.json.encode([one for one in found if one.key not in known or one.check == _DEADLY])
 
     waiting = [beside(partial(work, checks)) for checks in _CHECKS]
 
