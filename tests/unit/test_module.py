@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_upgrade.code import module
-from npu_upgrade.code.module import parse_module, replace_units, split_lines
+from npu_upgrade.code.module import comments_below, parse_module, replace_units, split_lines
 from npu_upgrade.ground.errors import BadInput
+from npu_upgrade.job.answer_checks import _odd_markers
 from npu_upgrade.job.answer_edits import class_for, with_methods
 
 PROPERTY = """class A:
@@ -175,3 +177,41 @@ def test_only_so_many_characters_of_modules_are_kept(monkeypatch: pytest.MonkeyP
     long = f"x = '{'-' * 40}'\n"
     assert parse_module(long).source == long
     assert list(module._modules) == [long]
+
+
+CLOSED = """class A:
+    def f(self):
+        # --- Omni-new ---
+        self.x = 1
+        # --- Omni-new ---
+
+    # of g
+    def g(self):
+        pass
+"""
+
+
+@pytest.mark.parametrize("depth", ["", "    "])
+@pytest.mark.parametrize("more", ["        # --- Omni-new ---\n", ""])
+def test_a_comment_that_closes_a_method_comes_with_it(depth: str, more: str) -> None:
+    """It may be the marker of what stands before it."""
+    given = f"    def f(self):\n        # --- Omni-new ---\n        self.y = 2\n{more}"
+    given = given if depth else textwrap.dedent(given)
+    text, _ = with_methods(CLOSED, "A", given)
+    assert text == CLOSED.replace("self.x = 1", "self.y = 2"), "once, wherever it is from"
+    text, _ = with_methods(CLOSED, "A", given.replace("f(self)", "h(self)"))
+    assert text.count("# --- Omni-new ---") == 2 + given.count("# --- Omni-new ---")
+    assert with_methods(text, "A", given.replace("f(self)", "h(self)"))[0] == text
+
+
+def test_what_a_method_is_followed_by_is_not_its_own() -> None:
+    lines = split_lines(CLOSED)
+    units = parse_module(CLOSED).units
+    assert [comments_below(lines, unit) for unit in units.values()] == [5, 9]
+
+
+def test_markers_pair_where_the_last_one_closes_the_method() -> None:
+    plain = "class A:\n    def f(self):\n        self.x = 1\n\n    def g(self):\n        pass\n"
+    assert _odd_markers([plain], [CLOSED]) == []
+    opened = CLOSED.replace("        # --- Omni-new ---\n\n", "\n")
+    assert _odd_markers([plain], [opened]) == ["the Omni-new markers of A.f do not pair any more"]

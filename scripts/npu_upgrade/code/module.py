@@ -168,6 +168,18 @@ def replace_units(module: Module, texts: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
+def comments_below(lines: Sequence[str], unit: Unit) -> int:
+    """The end (0-based, half-open) of the comments that close a unit, at a depth inside it."""
+    inside = len(lines[unit.start]) - len(lines[unit.start].lstrip())
+    end = unit.end
+    for number in range(unit.end, len(lines)):
+        text = lines[number].strip()
+        if text and not (text.startswith("#") and len(lines[number]) - len(lines[number].lstrip()) > inside):
+            break
+        end = number + 1 if text else end
+    return end
+
+
 def line_end(source: str) -> str:
     """How the lines of ``source`` end, by its first one."""
     return "\r\n" if next(iter(split_lines(source)), "").endswith("\r\n") else "\n"

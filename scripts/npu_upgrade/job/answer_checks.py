@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Set as AbstractSet
 
 from npu_upgrade.code.conflict_text import answers, marker
-from npu_upgrade.code.module import parse_module, split_lines
+from npu_upgrade.code.module import comments_below, parse_module, split_lines
 from npu_upgrade.code.names import undefined_names
 from npu_upgrade.code.statements import END, split_statements
 from npu_upgrade.ground.errors import BadInput
@@ -105,14 +105,21 @@ def _odd_markers(was: list[str], readings: list[str]) -> list[str]:
     """The methods in which markers paired before and do not any more."""
     if not was:
         return []
-    old = {name: _fences(unit.source) for name, unit in parse_module(was[0]).units.items()}
-    new = {name: _fences(unit.source) for name, unit in parse_module(readings[0]).units.items()}
+    old, new = map(_fences_of, (was[0], readings[0]))
     odd = [name for name, count in new.items() if count % 2 and name in old and not old[name] % 2]
     return [f"the Omni-new markers of {name} do not pair any more" for name in odd]
 
 
 def _fences(text: str) -> int:
     return sum(is_fence(line.strip()) for line in text.split("\n"))
+
+
+def _fences_of(text: str) -> dict[str, int]:
+    """How many markers there are of each method, those included that close it behind its last statement."""
+    lines = split_lines(text)
+    units = parse_module(text).units.items()
+    ends = {name: (unit.start, comments_below(lines, unit)) for name, unit in units}
+    return {name: sum(is_fence(one.strip()) for one in lines[slice(*span)]) for name, span in ends.items()}
 
 
 def _keys(text: str) -> list[str]:

@@ -6,13 +6,15 @@ import ast
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from npu_upgrade.code.import_edit import Edit, edit_imports
 from npu_upgrade.code.module import (
     Module,
     Unit,
     add_base,
+    comments_below,
     insert_lines,
     parse_module,
     replace_units,
@@ -54,12 +56,22 @@ def with_methods(text: str, owner: str, given: str) -> tuple[str, list[str]]:
     known = {prefix + unit.name: unit.source for unit in units if prefix + unit.name in module.units}
     fresh = [unit for unit in units if prefix + unit.name not in module.units]
     _check_conditional(module, owner, fresh)
-    text = replace_units(module, known)
+    text = replace_units(_less_comments_below(module, known), known)
     for unit in fresh:
         text = _put(text, owner, unit, units)
     for base in bases:
         text = add_base(text, owner, base)
     return text, [prefix + unit.name for unit in units]
+
+
+def _less_comments_below(module: Module, given: Mapping[str, str]) -> Module:
+    """The module without the comments that close methods where those ``given`` in their place have some."""
+    lines = split_lines(module.source)
+    for name in sorted(given, key=lambda one: -module.units[one].start):
+        unit = module.units[name]
+        if given[name].rstrip().split("\n")[-1].lstrip().startswith("#"):
+            del lines[unit.end : comments_below(lines, unit)]
+    return parse_module("".join(lines))
 
 
 def _class_line(module: Module, owner: str, given: str) -> tuple[list[str], str]:
@@ -142,7 +154,11 @@ def methods_of(given: str, indent: int) -> list[Unit]:
     if twice := [name for name, count in plain.items() if count > 1]:
         what = f"the answer defines {', '.join(twice)} twice: only the last definition would count"
         raise BadInput(what, expected="one definition of each method", try_="merge the definitions")
-    return list(module.units.values())
+    lines = split_lines(module.source)
+    ends = ((unit, comments_below(lines, unit)) for unit in module.units.values())
+    return [
+        replace(unit, end=end, source="".join(lines[unit.start : end]).rstrip("\r\n")) for unit, end in ends
+    ]
 
 
 _TRY = "upgrade.py resolve --help"
