@@ -1129,7 +1129,11 @@ def test_who_waits_for_the_rest_is_told_in_time_and_waits_on(machine, upgrade, r
     with locks.alone_now(upgrade.job.folder / "emulate"):
         code, data = run("--rest")
     assert (code, len(waited)) == (0, 2)
-    assert data["summary"].startswith("the others are at work still")
+    assert data["summary"].startswith("the others are at work still, the next command waits on")
+    (upgrade.job.folder / "progress.log").write_text("[  60.1s]   eager-ar    5.6 s, 3 of 42 runs left\n")
+    with locks.alone_now(upgrade.job.folder / "emulate"):
+        data = run("--rest")[1]
+    assert data["summary"].startswith("the others are at work still (3 of 42 runs left), the next")
     assert {"emulate", "--rest"} <= {*data["next"].split()}
 
 

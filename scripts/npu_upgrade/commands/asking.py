@@ -215,7 +215,8 @@ def _unlike_upstream(walk: Walk) -> dict[str, list[str]]:
         found = unlike_upstream(texts, target, side.upstream)
     except (UpgradeError, OSError, ValueError):  # hints are no reason to ask nothing
         return {}
-    return {"unlike_upstream": found} if found else {}
+    told = "graphs fail by these one after the other, and the old pair too: correct them together"
+    return {"unlike_upstream": [told, *found]} if found else {}
 
 
 def _not_taken(

@@ -76,6 +76,7 @@ _CAUSE = 200  # characters of how a known defect shows
 _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
 _MOST_WAITED = 540  # seconds for the rest: who calls has a limit as well, often of ten minutes
 _TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
+_LEFT = re.compile(r"\d+ of \d+ runs left")
 _PROGRESS = "progress.log"  # of a run in the background
 _NOT_COMPARED = "(not compared with the old pair yet)"
 _TOLD = "emulate.told"
@@ -263,7 +264,11 @@ def _turn(asked: _Asked, at_work: Callable[[], bool]) -> Generator[Result | None
             return
         if asked.rest and last and not is_behind() and looks * _LOOK_AGAIN >= _MOST_WAITED:
             so_far = _found_by_another(gate)
-            so_far.summary = f"the others are at work still, the next command waits on: {so_far.summary}"
+            left = _LEFT.findall(_newest_line(gate.job))
+            still = f" ({left[-1]})" if left else ""
+            so_far.summary = (
+                f"the others are at work still{still}, the next command waits on: {so_far.summary}"
+            )
             so_far.next = Command.of(current())
             yield so_far
             return
