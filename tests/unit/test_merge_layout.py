@@ -47,6 +47,29 @@ LONG = "shown_in_the_batch_of_this_step"
         ("def f(a: int=1, b=2, *, c: dict=d) -> None:", ["def f(a: int = 1, b=2, *, c: dict = d) -> None:"]),
         ("def f(a=lambda x: x == 1, b: bool=g(c=1)):", ["def f(a=lambda x: x == 1, b: bool = g(c=1)):"]),
         ("x: int = f(a=1)", ["x: int = f(a=1)"]),
+        (
+            f"with self.seeds({LONG}, first={LONG}), self.context({LONG}) as {LONG}:",
+            [
+                "with (",
+                f"    self.seeds({LONG}, first={LONG}),",
+                f"    self.context({LONG}) as {LONG},",
+                "):",
+            ],
+        ),
+        (
+            f"with self.context({LONG}, {LONG}, {LONG}):",
+            ["with self.context(", *[f"    {LONG},"] * 3, "):"],
+        ),
+        (
+            f"while {LONG} and (not {LONG} or f({LONG} and {LONG})) and not {LONG}:",
+            [
+                "while (",
+                f"    {LONG}",
+                f"    and (not {LONG} or f({LONG} and {LONG}))",
+                f"    and not {LONG}",
+                "):",
+            ],
+        ),
         # no comma may stand behind these, or none parts what is theirs
         (f"f({LONG} for {LONG} in {LONG * 3})", [f"f({LONG} for {LONG} in {LONG * 3})"]),
         (f"x = '{LONG * 4}'", [f"x = '{LONG * 4}'"]),

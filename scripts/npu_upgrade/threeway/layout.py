@@ -15,6 +15,8 @@ _WIDTH = 110
 _STEP = 4
 _NOT = re.compile(r"(\b(?:and|or) )\((not [\w.]+(?:\(\))?)\)")
 _PLAIN = re.compile(r"'[^'\"\\]*'")
+_CONDITION = re.compile(r"(?:if|elif|while) ")
+_CONTEXTS = re.compile(r"(?:async )?with (?!\()")
 _DEFINES = ("def ", "async def ")
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -24,7 +26,7 @@ def as_lines(text: str, indent: int, sides: Sequence[str]) -> tuple[str, ...]:
     written = as_written(_quoted(text, sides))
     if "\n" in written or indent + len(written) <= _WIDTH:
         return tuple(written.split("\n"))
-    lines = _broken(_bracketed(written), indent)
+    lines = _chained(written) or _broken(_bracketed(written), indent)
     joined = parse_statement(" ".join(line.strip() for line in lines))
     tree = parse_statement(written)
     return tuple(lines) if joined and tree and same(joined, tree) else (written,)
@@ -63,9 +65,25 @@ def _quoted(text: str, sides: Sequence[str]) -> str:
     return out + text[place:]
 
 
+def _chained(text: str) -> list[str]:
+    """A condition of several parts with one a line; nothing for what is no such condition."""
+    tree, head = parse_statement(text), _CONDITION.match(text)
+    if not isinstance(tree, ast.If | ast.While) or not isinstance(tree.test, ast.BoolOp) or not head:
+        return []
+    places, depth = [head.end()], 0
+    for token, start, _ in _tokens(text):
+        depth += (token in tuple(_OPEN)) - (token in tuple(_CLOSE))
+        places += [start] if depth == 0 and token in ("and", "or") else []
+    parts = [text[a:b].strip() for a, b in itertools.pairwise([*places, len(text) - 1])]
+    return [f"{head[0]}(", *(" " * _STEP + part for part in parts), "):"]
+
+
 def _bracketed(text: str) -> str:
-    """The text of an assignment to several names with brackets around them."""
+    """The text with brackets around the names of an assignment to several, and around several contexts."""
     tree = parse_statement(text)
+    head = _CONTEXTS.match(text)
+    if isinstance(tree, ast.With | ast.AsyncWith) and len(tree.items) > 1 and head and text[-1] == ":":
+        return f"{head[0]}({text[head.end() : -1]}):"
     if not isinstance(tree, ast.Assign) or not isinstance(tree.targets[0], ast.Tuple) or text[0] in _OPEN:
         return text
     end = tree.targets[0].end_col_offset or 0
