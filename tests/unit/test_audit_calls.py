@@ -265,6 +265,30 @@ def test_a_patched_function_counts_as_what_was_put_in_its_place(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("chosen", "subjects"),
+    [
+        ("fast if ready() else slow", ["pick: has no parameter best"]),
+        ("fast if ready() else (slow if ready() else fast)", ["pick: has no parameter best"]),
+        ("fast if ready() else takes", []),  # one of them does
+        ("fast if ready() else made()", []),  # nobody knows
+        ("made()", []),
+    ],
+)
+def test_a_function_that_is_chosen_when_its_file_is_read_is_known(
+    tmp_path: Path, chosen: str, subjects: list[str]
+) -> None:
+    made = "def fast(at):\n    pass\n\ndef slow(at):\n    pass\n\ndef takes(at, best):\n    pass\n"
+    files = {
+        CAP: f"{made}\ndef ready():\n    return 1\n\ndef made():\n    return fast\n\npick = {chosen}\n",
+        BASE: "from vllm.captions import pick as best_of\n\ndef go():\n    best_of(1, best=2)\n",
+    }
+    found = [
+        subject.replace("best_of", "pick") for _, _, subject in seen(make_world(tmp_path, files), "calls")
+    ]
+    assert found == subjects
+
+
+@pytest.mark.parametrize(
     ("heir", "given"),
     [
         ("@dataclass\nclass Framed(Caption):\n    frame: int = 0\n", ["shade"]),

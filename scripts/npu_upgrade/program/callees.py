@@ -22,6 +22,7 @@ from npu_upgrade.program.program import (
     ModuleSymbol,
     Program,
     Symbol,
+    ValueSymbol,
 )
 from npu_upgrade.program.scope import TRANSPARENT, Callee, How, Scope
 from npu_upgrade.program.type_terms import classes
@@ -125,6 +126,8 @@ class Resolver:
             swapped = any("__new__" in cls.methods for cls in symbol.mro)
             init = None if swapped else constructor(symbol)
             return [Callee(init, symbol.file, symbol, True, "name", symbol)] if init else []
+        if isinstance(symbol, ValueSymbol) and symbol.file is not scope.file:
+            return [Callee(one.node, one.file, None, False, "name") for one in _functions_of(symbol)]
         if isinstance(func, ast.Attribute):
             owner = self.symbol(func.value, scope)
             if isinstance(owner, ClassSymbol):
@@ -199,6 +202,22 @@ def resolver_of(program: Program) -> Resolver:
 def is_context_manager(node: Function) -> bool:
     """Whether a call gives a context manager rather than what the body returns."""
     return any(last_name(item) in _CONTEXT_MANAGERS for item in node.decorator_list)
+
+
+def _functions_of(symbol: ValueSymbol) -> list[FunctionSymbol]:
+    """The functions that a global stands for, one of them by a condition; none where it is not so."""
+    targets = getattr(symbol.node, "targets", ())
+    name = next((one.id for one in targets if isinstance(one, ast.Name)), "")
+    values = _set_to(symbol.file, name)
+    while any(isinstance(one, ast.IfExp) for one in values):
+        values = [
+            part
+            for one in values
+            for part in ([one.body, one.orelse] if isinstance(one, ast.IfExp) else [one])
+        ]
+    found = [symbol.file.resolve(value) if dotted(value) else None for value in values]
+    functions = [one for one in found if isinstance(one, FunctionSymbol)]
+    return functions if len(functions) == len(found) else []
 
 
 def _set_to(file: File, name: str) -> list[ast.expr]:
