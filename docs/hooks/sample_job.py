@@ -44,7 +44,8 @@ def walk(world: SampleWorld, answers: Mapping[str, Any]) -> None:
     step = world.upgrade("next")
     for _ in range(MOST_STEPS):
         if step["step"] == "answer":
-            answer(world, step["ask"], answers)
+            given = [answer_to(ask, answers) for ask in (step["ask"], *step.get("with_it", ()))]
+            world.upgrade("resolve", "--from", "-", text=json.dumps(given))
         elif step["step"] == "stop":
             break
         else:
@@ -60,7 +61,7 @@ def walk(world: SampleWorld, answers: Mapping[str, Any]) -> None:
     raise SampleError(f"the upgrade of lab/sample came to no commit: {step['why']}")
 
 
-def answer(world: SampleWorld, ask: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
+def answer_to(ask: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, str]:
     """Answer one question; one about a whole class has no method after the dot, another only a file."""
     place = ask.get("place", {})
     unit = place.get("unit", "").rstrip(".") or Path(place.get("path", "")).name
@@ -68,8 +69,7 @@ def answer(world: SampleWorld, ask: Mapping[str, Any], answers: Mapping[str, Any
     if known is None:
         raise SampleError(f"lab/sample/answers.json has no '{ask['stage']} {unit}': {ask['what']}")
     text = "".join(f"{line}\n" for line in known.get("text", ()))
-    how = [f"--{known['how']}", *(["-"] if text else [])]
-    world.upgrade("resolve", ask["id"], *how, "--note", known["note"], text=text)
+    return {"id": ask["id"], "answer": known["how"], "note": known["note"]} | ({"text": text} if text else {})
 
 
 def named_command(line: str) -> list[str]:
