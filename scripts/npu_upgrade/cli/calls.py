@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
+from npu_upgrade.ground.behind import is_behind
 from npu_upgrade.ground.command import called_here, within_another
 from npu_upgrade.ground.paths import WORKSPACE_DIR
 
@@ -72,12 +73,17 @@ def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
         return code
     finally:
         sys.stdout, sys.stderr = out._stream, err._stream
-        if not within_another() and (place := workspace_of(argv)):
+        if not (within_another() or _is_ahead(argv)) and (place := workspace_of(argv)):
             seconds = round(time.monotonic() - begun, 2)
             call = Call(started, [prog, *argv], seconds, code, out.characters, err.characters)
             # a call is worth more than its note
             with contextlib.suppress(OSError), open(place / NAME, "ab") as stream:
                 stream.write(f"{json.dumps(asdict(call))}\n".encode())
+
+
+def _is_ahead(argv: Sequence[str]) -> bool:
+    """Whether nobody made the call: a command did, for what is to come."""
+    return is_behind() and "--ahead" in argv
 
 
 def workspace_of(argv: Sequence[str]) -> Path | None:

@@ -9,6 +9,7 @@ runners; without --omni vllm-ascend against vllm, with --downstream any other pl
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +28,13 @@ from npu_upgrade.audit.judge import (
 )
 from npu_upgrade.audit.report import as_brief, as_data, as_text, counts
 from npu_upgrade.audit.run import check_names, look_at_both
-from npu_upgrade.audit.triples import open_project, open_triple
+from npu_upgrade.audit.triples import old_triple, open_project, open_triple
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
-from npu_upgrade.commands.job_arguments import add_job_arguments
+from npu_upgrade.commands.job_arguments import add_job_arguments, named_job
 from npu_upgrade.commands.merge_inputs import own_upstream
+from npu_upgrade.ground.behind import give_way, go_behind
 from npu_upgrade.ground.command import Command, upgrade
 from npu_upgrade.ground.errors import BadInput
 from npu_upgrade.ground.progress import say
@@ -40,6 +42,7 @@ from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result, Verdict
 from npu_upgrade.job.answer import WAIVERS as JOB_WAIVERS
 from npu_upgrade.job.ask import unit_of_finding
+from npu_upgrade.job.job import Job, naming
 from npu_upgrade.job.stops import PAIR
 from npu_upgrade.sources.tree import open_source
 
@@ -74,13 +77,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     option(parser, "--waivers FILE", f"accepted findings (default: {FILE} at the top of the tree)", type=Path)
     option(parser, "--check NAME...", f"only these: {', '.join(check_names())}")
+    parser.add_argument("--ahead", action="store_true", help=argparse.SUPPRESS)
     add_job_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
     """PASS without new findings, FAIL with some; INCONCLUSIVE when there is no old pair to compare with."""
+    if args.ahead:
+        return _look_ahead(named_job(args))
     with told(args, "audit"):
         return _run(args)
+
+
+def begin_ahead(job: Job) -> None:
+    """Look at the old pair of a job in the background: the first audit then finds that known."""
+    if Path(sys.argv[0]).stem in ("upgrade", "npu-upgrade"):  # else this is a part of another program
+        go_behind(job.folder / "audit-ahead.log", ["audit", "--ahead", *naming(job)])
+
+
+def _look_ahead(job: Job) -> Result:
+    give_way()
+    omni = open_project(job.inputs.omni.spec, "vllm-omni")
+    base = job.inputs.base.spec if job.inputs.base else None
+    old = old_triple(open_triple(omni, job.inputs.ascend.spec, None), base)
+    if old:
+        look_at_both(World(old), check_names())
+    return Result(Verdict.PASS, f"looked at {named(old)}" if old else "there is no old pair")
 
 
 def _run(args: argparse.Namespace) -> Result:

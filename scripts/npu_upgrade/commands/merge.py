@@ -23,6 +23,7 @@ from npu_upgrade.code.module import parse_module
 from npu_upgrade.commands import merge_inputs
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.asking import ending
+from npu_upgrade.commands.audit import begin_ahead
 from npu_upgrade.commands.merge_inputs import Inputs
 from npu_upgrade.delivery.branch import apply_change, check_applicable, move_aside
 from npu_upgrade.ground.collector import no_collector
@@ -198,6 +199,8 @@ def _run(args: argparse.Namespace, before: _Before) -> Result:
     result.data["sources"] = {name: _near(job, tree) for name, tree in read.items() if tree and tree.root}
     if result.data["sources"]:
         result.brief = (result.brief or {}) | {"sources": result.data["sources"]}
+    if repo:
+        begin_ahead(job)
     return result
 
 

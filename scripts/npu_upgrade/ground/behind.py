@@ -6,18 +6,21 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 BEHIND = "NPU_UPGRADE_BEHIND"
 """Set in a process that nobody waits for."""
 
 
-def go_behind(log: Path) -> subprocess.Popen[bytes]:
+def go_behind(log: Path, words: Sequence[str] | None = None) -> subprocess.Popen[bytes]:
     """Start the present command without ``--background``, in a session of its own; it writes to ``log``.
 
-    It ends by itself.
+    With ``words`` it is another subcommand of the same program. It ends by itself.
     """
-    command = [sys.executable, *(word for word in sys.argv if word != "--background")]
+    program, *given = sys.argv
+    told = [word for word in given if word != "--background"] if words is None else words
+    command = [sys.executable, program, *told]
     with open(log, "ab") as out:
         return subprocess.Popen(
             command,
