@@ -486,7 +486,8 @@ def test_options_go_on_from_the_last_run_that_passed(ask, tmp_path: Path) -> Non
     ("kind", "stuck"), [("layers-missing", True), ("name-unmapped", False)], ids=["broken", "for an adapter"]
 )
 def test_nothing_is_planned_on_a_broken_checkpoint(ask, tmp_path: Path, kind: str, stuck: bool) -> None:
-    analysed(tmp_path, findings=[Finding("error", kind, "layer 3 is missing")])
+    unmapped = Finding("error", "name-unmapped", "a name has no place")
+    analysed(tmp_path, findings=[unmapped, Finding("error", kind, "layer 3 is missing")])
     code, data = ask()
     if not stuck:
         assert (code, " plan " in data["next"]) == (0, True)

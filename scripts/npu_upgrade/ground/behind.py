@@ -39,7 +39,7 @@ def is_behind() -> bool:
 
 def give_way() -> None:
     """Let what somebody waits for go first, when nobody waits for this process."""
-    if is_behind():
+    if is_behind() and hasattr(os, "nice"):  # which Windows does not have
         os.nice(_LAST)
         _put_last(os.getpid())
 

@@ -304,7 +304,8 @@ def _analysed(one: Adaptation) -> Stage:
     """What the files say; with an error that no adapter corrects nothing is planned on them."""
     command, file = adapt("analyze", one.where), None if one.plan else one.analysed
     if file and file.judge(ignored=BY_AN_ADAPTER) is Verdict.FAIL:
-        error = next(found for found in file.findings if found.severity == "error")
+        errors = (found for found in file.findings if found.severity == "error")
+        error = next(found for found in errors if found.kind not in BY_AN_ADAPTER)
         said = f"{error.kind}: {error.what}; correct the checkpoint, and analyze it again"
         return Stage("analyze", State.FAILED, said, command, "FAIL", stuck=True)
     state = State.DONE if one.analysis else State.TODO
