@@ -1842,3 +1842,30 @@ def test_what_the_gpu_side_has_stands_in_the_markers_of_what_it_replaces(
     ours: str, text: str, wanted: str
 ) -> None:
     assert answer_checks.with_marker(ours, text) == wanted
+
+
+def test_what_is_gone_is_the_audits_to_tell_once_it_was_reached(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the same checks, and nothing is delivered without it: an answer is taken in half the time."""
+    upgrade("resolve", ask()["id"], "--take", "theirs")
+    looked: list[int] = []
+    monkeypatch.setattr(job_check, "look_with_vllm", lambda *given: looked.append(1) or list)
+    file = world.omni / BASE
+
+    def edited() -> int:
+        file.write_text(file.read_text() + f"# {len(looked)} {len(job_of(world).records())}\n")
+        looked.clear()
+        assert upgrade("plan")[0] in (0, 1)
+        return len(looked)
+
+    assert edited() == 1
+    audit(world)
+    assert edited() == 0
+    job = job_of(world)
+    path = Path(job.out or job.folder) / "plan.json"
+    plan = json.loads(path.read_text())
+    item = plan["items"][-1] | {"id": "gone-1", "kind": GONE, "state": "open", "title": f"{BASE}: x is gone"}
+    path.write_text(json.dumps(plan | {"items": [*plan["items"], item]}))
+    assert edited() == 1, "what it asked it also closes"
+    assert load_plan(job_of(world)).items[-1]["state"] == "done"
