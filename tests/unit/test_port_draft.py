@@ -171,10 +171,12 @@ def test_calls_of_a_method_that_was_left_out_are_known_by_their_hunks() -> None:
     """Its classes have no such method, nor does what was put into their files before."""
 
     def hunk(name: str, *added: str) -> Hunk:
-        runner = SimpleNamespace(gpu_path="gpu.py", gpu_class="GPURunner")
+        runner = SimpleNamespace(gpu_path="gpu.py", gpu_class="GPURunner", kind="ar", class_name="Runner")
         return cast("Hunk", SimpleNamespace(id=name, runner=runner, added=Counter(added)))
 
-    gpu = SimpleNamespace(lookup=lambda name: name in ("begin", "assist", "merge", "end"))
+    mixin = SimpleNamespace(name="SinkMixin", methods=dict.fromkeys(["sink", "begin"]))
+    methods = dict.fromkeys(["begin", "assist", "merge", "end"])
+    gpu = SimpleNamespace(mro=[SimpleNamespace(name="GPURunner", methods=methods), mixin])
     own = SimpleNamespace(lookup=lambda name: name == "begin", mro=[SimpleNamespace(name="Runner")])
     npu = SimpleNamespace(
         program=SimpleNamespace(find_class=lambda path, name: gpu),
@@ -188,6 +190,10 @@ def test_calls_of_a_method_that_was_left_out_are_known_by_their_hunks() -> None:
         hunk("attribute", "self.sampler(rows)"),
     ]
     assert _calling_what_lacks(hunks, cast("NpuSide", npu)) == {"lacks": "self.assist()"}
+    sinks = [hunk("sinks", "self.sink(rows)")]
+    assert _calling_what_lacks(sinks, cast("NpuSide", npu)) == {"sinks": "self.sink()"}
+    npu.modules = {"ar": parse_module("class Runner(mixins.SinkMixin):\n    pass\n")}
+    assert _calling_what_lacks(sinks, cast("NpuSide", npu)) == {}, "it is derived from by now"
     reader = hunk("reads", "self.end(rows)")
     assert _belonging(hunks[1:2], [*hunks, reader], {"batch"}) == [hunks[1], hunks[2], hunks[3], reader]
     assert _belonging(hunks[1:2], [*hunks, reader], {"batch", "rows"}) == [hunks[1]]
