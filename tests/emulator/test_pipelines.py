@@ -55,6 +55,30 @@ def test_a_replacement_that_computes_something_else_is_seen_though_the_sound_rep
     assert "_apply_rotary_pos_emb_npu, in the place of " in ran.why, ran.why
 
 
+def test_two_devices_give_the_picture_and_the_video_of_one(tmp_path):
+    names = ["qwen-image-cfg2", "wan-ti2v-sp2"]
+    played = run(NEWEST.triple(), chosen(names, ["pipelines"], omni=True), tmp_path / "right")
+    assert [(one.state, one.why) for one in played.outcomes] == [("PASS", "")] * 3
+    for name in names:
+        logs = (tmp_path / "right" / f"pipelines-{name}.log").read_text("utf-8", "replace")
+        assert "Worker 0 created" in logs
+        assert "Worker 1 created" in logs
+
+
+def test_devices_that_take_each_others_prompts_are_seen_in_the_picture(tmp_path):
+    edit = {
+        "path": "vllm_omni/diffusion/distributed/cfg_parallel.py",
+        "at": "CFGParallelMixin.predict_noise_maybe_with_cfg",
+        "do": "replace-expression",
+        "expression": "cfg_group.all_gather(p, separate_tensors=True)",
+        "to": "cfg_group.all_gather(p, separate_tensors=True)[::-1]",
+    }
+    (ran,) = _wrong(edit, ["qwen-image-cfg2"], tmp_path)
+    assert ran.state == "FAIL"
+    assert "'answer' is 0." in ran.why
+    assert "away from the reference" in ran.why
+
+
 def _wrong(edit, names, folder):
     """What the pipelines of the newest pair do with one edit of vllm-omni."""
     right = NEWEST.triple()

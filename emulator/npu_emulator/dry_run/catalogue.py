@@ -355,6 +355,32 @@ SCENARIOS += (
     ),
 )
 
+# on two devices
+SCENARIOS += (
+    Scenario(
+        "qwen-image-cfg2",
+        "Qwen-Image on two devices, one for each prompt of its guidance; else as qwen-image",
+        "pipeline",
+        "pipelines.qwen_image_cfg2",
+        (Probe("picture", (_said("a cat"),), check="payload"), Probe("stops", (), check="stops")),
+        ("pipelines",),
+        options={"cfg_parallel_size": 2},
+        seconds=600,
+        tolerance=1.5 / 255,
+    ),
+    Scenario(
+        "wan-ti2v-sp2",
+        "Wan2.2 TI2V on two devices, its sequence in parts (Ulysses); else as wan-ti2v",
+        "pipeline",
+        "pipelines.wan_ti2v_sp2",
+        (Probe("video", (_said("a cat"),), check="payload"), Probe("stops", (), check="stops")),
+        ("pipelines",),
+        options={"ulysses_degree": 2},
+        seconds=600,
+        tolerance=8 / 255,
+    ),
+)
+
 _ASKED_OMNI = (
     Probe("text", (_said("hi"),), check="payload"),
     Probe("again", (_said("hi"),), check="payload"),
@@ -577,6 +603,7 @@ _WORDS = {
     "image": ("mm_", "multimodal", "encoder", "image"),
 } | dict.fromkeys(("plain-idle-dp", "idle-dp"), ("dummy",))
 _WORDS |= dict.fromkeys(("plain-tp2", "ar-tp2"), ("tensor_parallel", "_tp"))
+_WORDS |= {"qwen-image-cfg2": ("cfg_parallel",), "wan-ti2v-sp2": ("ulysses", "sequence_parallel")}
 _WORDS |= dict.fromkeys(("plain-pp2", "ar-pp2"), ("intermediate", "pipeline", "_pp"))
 SCENARIOS = tuple(replace(one, words=_WORDS.get(one.name, ())) for one in SCENARIOS)
 

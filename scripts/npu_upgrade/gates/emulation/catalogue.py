@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -77,10 +78,12 @@ def _wanted(names: Sequence[str], omni: bool) -> list[Any]:
     return [one for one in fitting if one.name in names or (one.core and "core" in names)]
 
 
+_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "cfg_parallel_size", "ulysses_degree")
+
+
 def devices(some: Iterable[Any]) -> int:
     """As many emulated devices as the widest of the scenarios is split over."""
-    tensor, pipeline = "tensor_parallel_size", "pipeline_parallel_size"
-    return max((one.options.get(tensor, 1) * one.options.get(pipeline, 1) for one in some), default=1)
+    return max((math.prod(one.options.get(name, 1) for name in _SPLITS) for one in some), default=1)
 
 
 def digest(folder: Path) -> str:
