@@ -364,7 +364,6 @@ SCENARIOS += (
         "pipelines.qwen_image_cfg2",
         (Probe("picture", (_said("a cat"),), check="payload"), Probe("stops", (), check="stops")),
         ("pipelines",),
-        options={"cfg_parallel_size": 2},
         seconds=600,
         tolerance=1.5 / 255,
     ),
@@ -375,7 +374,6 @@ SCENARIOS += (
         "pipelines.wan_ti2v_sp2",
         (Probe("video", (_said("a cat"),), check="payload"), Probe("stops", (), check="stops")),
         ("pipelines",),
-        options={"ulysses_degree": 2},
         seconds=600,
         tolerance=8 / 255,
     ),
@@ -391,6 +389,23 @@ _ASKED_OMNI = (
 _OMNI = "fewer tokens, no profiling of pictures and sounds; against transformers"
 
 
+SCENARIOS += (
+    Scenario(
+        "qwen3-omni-tp2",
+        f"Qwen3-Omni without graphs, its thinker on two devices; else as qwen3-omni; {_OMNI}",
+        "pipeline",
+        "pipelines.qwen3_omni_tp2",
+        (
+            Probe("text", (_said("hi"),), check="payload"),
+            Probe("picture and sound", (_said("what?"),), {"seen": ("image", "audio")}, "payload"),
+            Probe("stops", (), check="stops"),
+        ),
+        ("pipelines",),
+        options={"enforce_eager": True},
+        seconds=900,
+        tolerance=0.3,
+    ),
+)
 _FISH = "fewer tokens; against transformers and the release's codec"
 
 
@@ -603,7 +618,11 @@ _WORDS = {
     "image": ("mm_", "multimodal", "encoder", "image"),
 } | dict.fromkeys(("plain-idle-dp", "idle-dp"), ("dummy",))
 _WORDS |= dict.fromkeys(("plain-tp2", "ar-tp2"), ("tensor_parallel", "_tp"))
-_WORDS |= {"qwen-image-cfg2": ("cfg_parallel",), "wan-ti2v-sp2": ("ulysses", "sequence_parallel")}
+_WORDS |= {
+    "qwen3-omni-tp2": ("tensor_parallel", "_tp"),
+    "qwen-image-cfg2": ("cfg_parallel",),
+    "wan-ti2v-sp2": ("ulysses", "sequence_parallel"),
+}
 _WORDS |= dict.fromkeys(("plain-pp2", "ar-pp2"), ("intermediate", "pipeline", "_pp"))
 SCENARIOS = tuple(replace(one, words=_WORDS.get(one.name, ())) for one in SCENARIOS)
 

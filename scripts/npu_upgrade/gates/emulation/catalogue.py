@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -78,12 +78,13 @@ def _wanted(names: Sequence[str], omni: bool) -> list[Any]:
     return [one for one in fitting if one.name in names or (one.core and "core" in names)]
 
 
-_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "cfg_parallel_size", "ulysses_degree")
+_SPLIT = re.compile(r"-(?:tp|pp|cfg|sp)(\d+)$")
 
 
 def devices(some: Iterable[Any]) -> int:
-    """As many emulated devices as the widest of the scenarios is split over."""
-    return max((math.prod(one.options.get(name, 1) for name in _SPLITS) for one in some), default=1)
+    """As many emulated devices as the widest of the scenarios is split over, which their names say."""
+    splits = (_SPLIT.search(one.name) for one in some)
+    return max((int(split[1]) for split in splits if split), default=1)
 
 
 def digest(folder: Path) -> str:
