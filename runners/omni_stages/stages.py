@@ -97,12 +97,6 @@ class _Stage:
         bound.apply_defaults()
         inputs, told = bound.arguments, bound.arguments.pop("model_kwargs", {})
         told |= self._omni_told(inputs)
-        if self._omni_step is not None and getattr(self.model, "supports_omni_decode_step_metadata", False):
-            given = {name: inputs[name] for name in ("input_ids", "positions", "inputs_embeds")}
-            starts = told.get("omni_query_start_loc")
-            self.model.update_decode_step_metadata(
-                **given, omni_query_start_loc=starts, req_ids=self.input_batch.req_ids
-            )
         output = forward(**inputs, **told)
         if type(output) is tuple and len(output) == len(OmniOutput._fields):
             output = OmniOutput(*output)  # a replayed graph gives a plain tuple
@@ -121,7 +115,6 @@ class ARStage(_Stage, gpu_ar_model_runner.GPUARModelRunner):
     """The runner of an AR stage."""
 
     _omni_saved: int | None = None  # the step's number in vllm-omni's prefix cache
-    _omni_sampled_from: Any = None  # the hidden states (requests, hidden size) that are sampled from
 
     def load_model(self, *args: Any, **options: Any) -> None:
         """Load the model, whose ``compute_logits`` may want the sampling metadata."""
@@ -211,26 +204,10 @@ class ARStage(_Stage, gpu_ar_model_runner.GPUARModelRunner):
             sampling_utils.sanitize_min_tokens_stop_ids(metadata.logitsprocs, columns)
         return super()._sample(logits, spec_decode_metadata)
 
-    def _bookkeeping_sync(self, step: Any, drawn: Any, *args: Any, **options: Any) -> Any:
-        """As ever; then a talker that cannot wait for the next step makes the codes of the tokens drawn."""
-        found = super()._bookkeeping_sync(step, drawn, *args, **options)
-        if hasattr(self.model, "post_sample_talker_mtp"):
-            *_, tokens, _, ids, _, invalid = found
-            self._omni_outputs = self._run_post_sample_talker_mtp(
-                req_ids=ids,
-                valid_sampled_token_ids=tokens,
-                sampled_token_ids=drawn.sampled_token_ids,
-                invalid_req_indices=invalid,
-                sample_hidden_states=self._omni_sampled_from,
-                multimodal_outputs=self._omni_outputs,
-            )
-        return found
-
     @torch.inference_mode()
     def sample_tokens(self, *args: Any, **options: Any) -> Any:
         """Sample as the platform does, and give vllm-omni's output with what the platform's has."""
         state = self.execute_model_state
-        self._omni_sampled_from = getattr(state, "sample_hidden_states", None)
         output = self._platform.sample_tokens(*args, **options)
         if state is None:
             return self.attach_omni_connector_output(output)

@@ -68,8 +68,6 @@ _STAGES_V1 = {  # of vllm-omni, by file and class
         "req_ids_output_copy num_scheduled_tokens_np query_start_loc_cpu prefix_cache_step_id",
         "_merge_model_kv_transfer_metadata": "finished_reqs",
         "_sample": "logits spec_decode_metadata",
-        "_run_post_sample_talker_mtp": "req_ids valid_sampled_token_ids sampled_token_ids "
-        "invalid_req_indices sample_hidden_states multimodal_outputs",
     },
     ("worker/gpu_generation_model_runner.py", "GPUGenerationModelRunner"): {
         "_update_request_states": "scheduler_output",
