@@ -82,9 +82,15 @@ _SPLIT = re.compile(r"-(?:tp|pp|cfg|sp)(\d+)$")
 
 
 def devices(some: Iterable[Any]) -> int:
-    """As many emulated devices as the widest of the scenarios is split over, which their names say."""
-    splits = (_SPLIT.search(one.name) for one in some)
-    return max((int(split[1]) for split in splits if split), default=1)
+    """As many emulated devices as the widest of the scenarios is split over, by its options or its name."""
+    return max(map(_split, some), default=1)
+
+
+def _split(one: Any) -> int:
+    """Over how many devices a scenario is split; a pipeline's own deploy file or command says it by itself."""
+    named = _SPLIT.search(one.name)
+    asked = [one.options.get(f"{way}_parallel_size", 1) for way in ("tensor", "pipeline")]
+    return max(int(named[1]) if named else 1, asked[0] * asked[1])
 
 
 def digest(folder: Path) -> str:
