@@ -87,7 +87,7 @@ def devices(some: Iterable[Any]) -> int:
 
 
 def _split(one: Any) -> int:
-    """Over how many devices a scenario is split; a pipeline's own deploy file or command says it by itself."""
+    """Over how many devices a scenario is split; a pipeline's own file or command splits it by itself."""
     named = _SPLIT.search(one.name)
     asked = [one.options.get(f"{way}_parallel_size", 1) for way in ("tensor", "pipeline")]
     return max(int(named[1]) if named else 1, asked[0] * asked[1])
