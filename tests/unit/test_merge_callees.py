@@ -115,6 +115,12 @@ def test_what_is_called_otherwise_than_upstream_does_is_named() -> None:
     )
 
 
+def test_a_class_that_a_file_does_not_name_has_to_be_imported() -> None:
+    target, upstream = parse_module(UPSTREAM), Upstream("crane.py", "Crane")
+    told = unlike_upstream({"omni.py": OURS.replace("(Crane)", "(Base)")}, target, upstream)[0]
+    assert told.endswith('"Crane.hoist(self, "} (import Crane from crane there)')
+
+
 @pytest.mark.parametrize(
     "alike",
     [

@@ -106,8 +106,12 @@ def unlike_upstream(texts: Mapping[str, str], target: Module, upstream: Upstream
                 continue
             calls, place = _calls_on_self(_nodes(unit.source)), f"{unit.qualname} ({path}:{unit.start + 1})"
             theirs = methods.get(unit.name)
-            told = _goes_past(unit, calls, theirs, methods, own) if theirs else _leaves_out(calls, methods)
-            found += [f"{place} {one}" for one in told]
+            if theirs is None:
+                found += [f"{place} {one}" for one in _leaves_out(calls, methods)]
+                continue
+            known = re.search(rf"\b{upstream.class_name}\b", text)
+            more = "" if known else f" (import {upstream.class_name} from {upstream.module} there)"
+            found += [f"{place} {one}{more}" for one in _goes_past(unit, calls, theirs, methods, own)]
     return found
 
 
