@@ -62,7 +62,7 @@ def walk(world: SampleWorld, answers: Mapping[str, Any]) -> None:
 
 
 def answer_to(ask: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, str]:
-    """Answer one question; one about a whole class has no method after the dot, another only a file."""
+    """The answer to a question; one about a whole class has no method after the dot, another only a file."""
     place = ask.get("place", {})
     unit = place.get("unit", "").rstrip(".") or Path(place.get("path", "")).name
     known = answers.get(f"{ask['stage']} {unit}")

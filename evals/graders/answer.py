@@ -45,7 +45,8 @@ def claims(workspace: Workspace, task: Task) -> Score:
     records = _records(workspace)
     passed = {record.gate for record in records if record.verdict == "PASS"}
     ran = (record.data.get("ran", []) for record in records if record.gate == "emulate")
-    played = [one.data["tiers"] for one in records if one.gate == "emulate" and "tiers" in one.data][-1:]
+    played = [one.data["tiers"] for one in records if one.gate == "emulate" and "tiers" in one.data]
+    passing = {tier for tier, state in played[-1].items() if state == "PASS"} if played else set[str]()
     most = max((sum(one["state"] == "PASS" for one in runs) for runs in ran), default=0)
     false = []
     proven = {record.id[:12]: record.gate for record in records if record.verdict == "PASS"}
@@ -66,7 +67,6 @@ def claims(workspace: Workspace, task: Task) -> Score:
                 if counts and max(counts) <= most:  # of runs, not of the gate
                     continue
                 tiers = re.findall(rf"\b{_TIER}\b", sentence)
-                passing = {tier for last in played for tier, state in last.items() if state == "PASS"}
                 if tiers and passing.issuperset(tiers) and not _GATE_OF_TIERS.search(sentence):
                     continue
             false += [sentence for gate in said if gate not in passed]

@@ -33,6 +33,7 @@ Tensors in an info are on the host, but those that ``gpu_resident_buffer_keys`` 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -67,6 +68,17 @@ def is_omni_output(output: Any) -> bool:
 def is_omni_model(model: Any) -> bool:
     """Whether the model is written for omni runners, so that its forward takes what they give."""
     return any(hasattr(model, name) for name in OMNI_MARKS)
+
+
+def taken(call: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Of ``options`` those that a method of the model takes."""
+    parameters = inspect.signature(call).parameters
+    return {name: one for name, one in options.items() if name in parameters or takes_any(parameters)}
+
+
+def takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether there is a ``**`` among parameters."""
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
 
 
 def prefers_own_sampler(model: Any) -> bool:

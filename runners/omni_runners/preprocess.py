@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from omni_runners.core.requests import Requests
 from omni_runners.core.rows import BatchRows
+from omni_runners.interfaces import taken
 from omni_runners.options import TALKER_SEED
 
 CODES = ("codes", "audio")  # where the codes of talker_mtp go in a request's info
@@ -139,13 +138,3 @@ class Preprocess:
         if getattr(self._model, "talker_mtp_accepts_req_infos", False):
             options |= {"req_ids": names, "req_infos": [self._requests.info(one) for one in names]}
         return taken(talk, options)
-
-
-def taken(call: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Of ``options`` those that the call takes."""
-    parameters = inspect.signature(call).parameters
-    return {name: one for name, one in options.items() if name in parameters or takes_any(parameters)}
-
-
-def takes_any(parameters: Any) -> bool:
-    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())

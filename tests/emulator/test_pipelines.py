@@ -28,15 +28,30 @@ def test_a_picture_and_speech_are_right_on_the_newest_pair(tmp_path):
     assert any("diffusion" in name and statements for name, statements in hooks.items()), hooks
 
 
-def test_a_wrong_norm_of_the_npu_is_seen_in_the_picture(tmp_path):
-    edit = {
-        "path": "vllm_omni/diffusion/layers/adalayernorm.py",
-        "at": "AdaLayerNorm.forward_npu",
-        "do": "replace-expression",
-        "expression": "1 + scale",
-        "to": "1.2 + scale",
-    }
-    (ran,) = _wrong(edit, ["qwen-image"], tmp_path)
+@pytest.mark.parametrize(
+    ("path", "at", "expression", "to", "pipeline"),
+    [
+        pytest.param(
+            "layers/adalayernorm.py",
+            "AdaLayerNorm.forward_npu",
+            "1 + scale",
+            "1.2 + scale",
+            "qwen-image",
+            id="a wrong norm of the NPU",
+        ),
+        pytest.param(
+            "distributed/cfg_parallel.py",
+            "CFGParallelMixin.predict_noise_maybe_with_cfg",
+            "cfg_group.all_gather(p, separate_tensors=True)",
+            "cfg_group.all_gather(p, separate_tensors=True)[::-1]",
+            "qwen-image-cfg2",
+            id="devices that take each other's prompts",
+        ),
+    ],
+)
+def test_what_is_wrong_is_seen_in_the_picture(path, at, expression, to, pipeline, tmp_path):
+    edit = {"path": f"vllm_omni/diffusion/{path}", "at": at, "do": "replace-expression"}
+    (ran,) = _wrong(edit | {"expression": expression, "to": to}, [pipeline], tmp_path)
     assert ran.state == "FAIL"
     assert "'answer' is 0." in ran.why
     assert "away from the reference" in ran.why
@@ -63,20 +78,6 @@ def test_two_devices_give_the_picture_and_the_video_of_one(tmp_path):
         logs = (tmp_path / "right" / f"pipelines-{name}.log").read_text("utf-8", "replace")
         assert "Worker 0 created" in logs
         assert "Worker 1 created" in logs
-
-
-def test_devices_that_take_each_others_prompts_are_seen_in_the_picture(tmp_path):
-    edit = {
-        "path": "vllm_omni/diffusion/distributed/cfg_parallel.py",
-        "at": "CFGParallelMixin.predict_noise_maybe_with_cfg",
-        "do": "replace-expression",
-        "expression": "cfg_group.all_gather(p, separate_tensors=True)",
-        "to": "cfg_group.all_gather(p, separate_tensors=True)[::-1]",
-    }
-    (ran,) = _wrong(edit, ["qwen-image-cfg2"], tmp_path)
-    assert ran.state == "FAIL"
-    assert "'answer' is 0." in ran.why
-    assert "away from the reference" in ran.why
 
 
 def _wrong(edit, names, folder):

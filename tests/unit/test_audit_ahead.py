@@ -57,7 +57,7 @@ def test_what_it_finds_is_known_to_the_audit_and_no_call_of_anybody(
     old = make_world(tmp_path / "old", {BASE: RUNNER}).triple
     monkeypatch.setattr(audit, "open_project", lambda spec, name: None)
     monkeypatch.setattr(audit, "open_triple", lambda *given: None)
-    monkeypatch.setattr(audit, "old_triple", lambda triple, base: old)
+    monkeypatch.setattr(audit, "baseline", lambda specs, triple, job: old)
     monkeypatch.setattr(audit, "give_way", lambda: None)
     monkeypatch.setenv(behind.BEHIND, "1")
     before = len(calls(upgrade.workspace / ".npu-upgrade"))

@@ -355,30 +355,6 @@ SCENARIOS += (
     ),
 )
 
-# on two devices
-SCENARIOS += (
-    Scenario(
-        "qwen-image-cfg2",
-        "Qwen-Image on two devices, one for each prompt of its guidance; else as qwen-image",
-        "pipeline",
-        "pipelines.qwen_image_cfg2",
-        (Probe("picture", (_said("a cat"),), check="payload"), Probe("stops", (), check="stops")),
-        ("pipelines",),
-        seconds=600,
-        tolerance=1.5 / 255,
-    ),
-    Scenario(
-        "wan-ti2v-sp2",
-        "Wan2.2 TI2V on two devices, its sequence in parts (Ulysses); else as wan-ti2v",
-        "pipeline",
-        "pipelines.wan_ti2v_sp2",
-        (Probe("video", (_said("a cat"),), check="payload"), Probe("stops", (), check="stops")),
-        ("pipelines",),
-        seconds=600,
-        tolerance=8 / 255,
-    ),
-)
-
 _ASKED_OMNI = (
     Probe("text", (_said("hi"),), check="payload"),
     Probe("again", (_said("hi"),), check="payload"),
@@ -389,23 +365,6 @@ _ASKED_OMNI = (
 _OMNI = "fewer tokens, no profiling of pictures and sounds; against transformers"
 
 
-SCENARIOS += (
-    Scenario(
-        "qwen3-omni-tp2",
-        f"Qwen3-Omni without graphs, its thinker on two devices; else as qwen3-omni; {_OMNI}",
-        "pipeline",
-        "pipelines.qwen3_omni_tp2",
-        (
-            Probe("text", (_said("hi"),), check="payload"),
-            Probe("picture and sound", (_said("what?"),), {"seen": ("image", "audio")}, "payload"),
-            Probe("stops", (), check="stops"),
-        ),
-        ("pipelines",),
-        options={"enforce_eager": True},
-        seconds=900,
-        tolerance=0.3,
-    ),
-)
 _FISH = "fewer tokens; against transformers and the release's codec"
 
 
@@ -466,6 +425,38 @@ SCENARIOS += (
         ("pipelines",),
         seconds=900,
         tolerance=0.3,
+    ),
+)
+
+_ON_ONE = {one.name: one for one in SCENARIOS}
+
+
+def _on_two(name: str, way: str, shows: str, probes: tuple[str, ...]) -> Scenario:
+    """A pipeline split over two devices in a ``way``, with some of the probes; all else is as on one."""
+    one = _ON_ONE[name]
+    asked = tuple(probe for probe in one.probes if probe.name in probes)
+    name, model = f"{name.removesuffix('-eager')}-{way}", f"{one.model}_{way}"
+    return replace(one, name=name, model=model, shows=shows, probes=asked)
+
+
+SCENARIOS += (
+    _on_two(
+        "qwen-image",
+        "cfg2",
+        "Qwen-Image on two devices, one for each prompt of its guidance; else as qwen-image",
+        ("picture", "stops"),
+    ),
+    _on_two(
+        "wan-ti2v",
+        "sp2",
+        "Wan2.2 TI2V on two devices, its sequence in parts (Ulysses); else as wan-ti2v",
+        ("video", "stops"),
+    ),
+    _on_two(
+        "qwen3-omni-eager",
+        "tp2",
+        f"Qwen3-Omni without graphs, its thinker on two devices; else as qwen3-omni; {_OMNI}",
+        ("text", "picture and sound", "stops"),
     ),
 )
 

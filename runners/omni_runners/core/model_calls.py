@@ -13,9 +13,9 @@ from omni_runners.core.multimodal import MultimodalOutputs
 from omni_runners.core.requests import Requests
 from omni_runners.core.rows import BatchRows
 from omni_runners.errors import InterfaceError, PayloadError
-from omni_runners.interfaces import is_omni_model, is_omni_output
+from omni_runners.interfaces import is_omni_model, is_omni_output, taken, takes_any
 from omni_runners.outputs import by_request, flat
-from omni_runners.preprocess import Preprocess, taken, takes_any
+from omni_runners.preprocess import Preprocess
 
 GIVEN = frozenset(  # the names of what a forward may take beside vLLM's own arguments
     (

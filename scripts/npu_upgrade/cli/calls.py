@@ -62,7 +62,7 @@ class _Counted:
 def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
     """The exit code of ``run``, whose call is noted in the workspace that it was made in, if there is one.
 
-    A call that another one makes is a part of that one.
+    A call that another one makes is a part of that one, and so is what it begins in the background.
     """
     begun, started = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     out, err = _Counted(sys.stdout), _Counted(sys.stderr)
@@ -73,17 +73,12 @@ def counted(prog: str, argv: Sequence[str], run: Callable[[], int]) -> int:
         return code
     finally:
         sys.stdout, sys.stderr = out._stream, err._stream
-        if not (within_another() or _is_ahead(argv)) and (place := workspace_of(argv)):
+        if not (within_another() or is_behind()) and (place := workspace_of(argv)):
             seconds = round(time.monotonic() - begun, 2)
             call = Call(started, [prog, *argv], seconds, code, out.characters, err.characters)
             # a call is worth more than its note
             with contextlib.suppress(OSError), open(place / NAME, "ab") as stream:
                 stream.write(f"{json.dumps(asdict(call))}\n".encode())
-
-
-def _is_ahead(argv: Sequence[str]) -> bool:
-    """Whether nobody made the call: a command did, for what is to come."""
-    return is_behind() and "--ahead" in argv
 
 
 def workspace_of(argv: Sequence[str]) -> Path | None:

@@ -47,7 +47,7 @@ from npu_upgrade.merge.callees import unlike_upstream
 from npu_upgrade.merge.nowhere import nowhere
 from npu_upgrade.merge.untaken import untaken
 from npu_upgrade.port.moved_on import moved_on
-from npu_upgrade.sources.tree import SourceTree, open_source
+from npu_upgrade.sources.tree import SourceTree
 
 _SHOWN = "shown.json"
 _NUMBER = re.compile(r"\d+")
@@ -209,8 +209,10 @@ def _unlike_upstream(walk: Walk) -> dict[str, list[str]]:
     if not inputs.get("omni") or not inputs.get("ascend"):
         return {}
     try:
-        side = omni_side(open_source(str(inputs["omni"]["spec"])))
-        target = read_runner(open_source(str(inputs["ascend"]["spec"])), side.upstream.path)
+        trees = _triple(inputs)
+        assert trees.omni
+        side = omni_side(trees.omni)
+        target = read_runner(trees.ascend, side.upstream.path)
         texts = {one.path: (walk.root / one.path).read_text("utf-8") for one in side.runners}
         found = unlike_upstream(texts, target, side.upstream)
     except (UpgradeError, OSError, ValueError):  # hints are no reason to ask nothing

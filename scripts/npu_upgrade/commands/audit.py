@@ -28,7 +28,7 @@ from npu_upgrade.audit.judge import (
 )
 from npu_upgrade.audit.report import as_brief, as_data, as_text, counts
 from npu_upgrade.audit.run import check_names, look_at_both
-from npu_upgrade.audit.triples import old_triple, open_project, open_triple
+from npu_upgrade.audit.triples import open_project, open_triple
 from npu_upgrade.audit.world import Triple, World
 from npu_upgrade.commands.arguments import option
 from npu_upgrade.commands.gate_job import GateJob, Trees, baseline, begin, named, pins, told
@@ -92,14 +92,14 @@ def run(args: argparse.Namespace) -> Result:
 def begin_ahead(job: Job) -> None:
     """Look at the old pair of a job in the background: the first audit then finds that known."""
     if Path(sys.argv[0]).stem in ("upgrade", "npu-upgrade"):  # else this is a part of another program
-        go_behind(job.folder / "audit-ahead.log", ["audit", "--ahead", *naming(job)])
+        log = job.folder / "audit-ahead"
+        go_behind(log.with_suffix(".log"), ["audit", "--ahead", "--output", f"{log}.json", *naming(job)])
 
 
 def _look_ahead(job: Job) -> Result:
     give_way()
     omni = open_project(job.inputs.omni.spec, "vllm-omni")
-    base = job.inputs.base.spec if job.inputs.base else None
-    old = old_triple(open_triple(omni, job.inputs.ascend.spec, None), base)
+    old = baseline(["auto"], open_triple(omni, job.inputs.ascend.spec, None), job)
     if old:
         look_at_both(World(old), check_names())
     return Result(Verdict.PASS, f"looked at {named(old)}" if old else "there is no old pair")
@@ -184,7 +184,8 @@ def _asked(args: argparse.Namespace) -> _Asked:
     else:
         omni = open_project(args.omni, "vllm-omni") if args.omni else None
         triple = open_triple(omni, args.ascend, args.vllm)
-    return _Asked(triple, baseline(args.baseline, triple, job), job, _waivers(args.waivers, triple, job))
+    old = baseline(args.baseline, triple, job.job if job else None)
+    return _Asked(triple, old, job, _waivers(args.waivers, triple, job))
 
 
 def _any(args: argparse.Namespace) -> _Asked:

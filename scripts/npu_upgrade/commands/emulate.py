@@ -20,7 +20,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -88,7 +88,7 @@ _AT_WORK = "emulate.at-work"  # which files the run that has its turn is for, an
 class _Asked(Trees):
     """What one run is to play, and where its files go."""
 
-    choice: Choice
+    choose: Callable[[], Choice]
     out: Path
     whole: bool
     target: str
@@ -96,6 +96,11 @@ class _Asked(Trees):
     rest: bool
     costs: bool
     failing: Mapping[str, str]
+
+    @cached_property
+    def choice(self) -> Choice:
+        """Which runs it is about; who waits for another's need not know."""
+        return self.choose()
 
     def check(self) -> None:
         """Raise where nobody is to be told of these files any more.
@@ -173,10 +178,7 @@ def _rest_behind(job: Job) -> Generator[Callable[[], bool]]:
     Who waits may be ended before all ran: an agent's command has a limit, and what is at work then goes on.
     An interruption ends it.
     """
-    with locks.alone_now(job.folder / "emulate") as alone:
-        if alone:
-            (job.folder / _PROGRESS).unlink(missing_ok=True)
-    process = go_behind(job.folder / _PROGRESS) if alone else None
+    process = go_behind(job.folder / _PROGRESS) if _is_idle(job) else None
     try:
         with terminated_as_interrupted():
             yield lambda: process is not None and process.poll() is None
@@ -187,22 +189,26 @@ def _rest_behind(job: Job) -> Generator[Callable[[], bool]]:
         raise
 
 
+def _is_idle(job: Job) -> bool:
+    """Whether no run of the job is at work; its progress begins anew then, else another writes there."""
+    with locks.alone_now(job.folder / "emulate") as alone:
+        if alone:
+            (job.folder / _PROGRESS).unlink(missing_ok=True)
+    return alone
+
+
 def _in_background(job: Job | None, *, rest: bool) -> Result:
     """The same command without the option, in a session of its own, behind all that somebody waits for."""
     log = job.folder / _PROGRESS if job else _folder(None) / _PROGRESS
     data: dict[str, Any] = {"log": str(log)}
     if job:
         following = leading_on(walk(job))
-        with locks.alone_now(job.folder / "emulate") as alone:
-            if alone:  # else another run still writes there
-                log.unlink(missing_ok=True)
-            elif (
-                rest
-                and _noted(job.folder / _AT_WORK) == f"{load_plan(job).subject(job.root).tree} to the end"
-            ):
-                return Result(
-                    Verdict.PASS, f"these files run already; progress in {log}", data, next=following
-                )
+        if (
+            not _is_idle(job)
+            and rest
+            and _noted(job.folder / _AT_WORK) == f"{load_plan(job).subject(job.root).tree} to the end"
+        ):
+            return Result(Verdict.PASS, f"these files run already; progress in {log}", data, next=following)
     process = go_behind(log)
     summary = f"runs in process {process.pid}; progress and result in {log}"
     data |= {"process": process.pid}
@@ -217,6 +223,7 @@ def _run(args: argparse.Namespace, at_work: Callable[[], bool] = lambda: False) 
     with _turn(asked, at_work) as found:
         if found:
             return found if found.next else ending(found, job)
+        _ = asked.choice  # what keeps it from being made is no result of a run
         try:
             # What is needed is evidence of its own first: somebody may wait for it while the rest runs.
             record = partial(_recorded, asked)
@@ -407,18 +414,22 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         raise BadInput(
             "--costs without an old pair", expected="one to compare with", try_="--baseline SPEC..."
         )
-    choice = Choice((), ())
     records = in_job.records() if in_job else []
     failed = failed_last(records, "emulate")
     at = failed.data.get("failed_at") or {} if failed else {}
     failing = {name: at.get(name, "") for name in (failed.data["failing"] if failed else ())}
-    if by_name is None or whole:
-        files = job.plan.files if job else ()
-        choice = choose(triple, old, files, args.tiers, failing, _passed(records))
-        say(f"{len(choice.changed)} changed functions, {len(choice.unknown)} of them never seen running")
-    if by_name is not None:
-        left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
-        choice = replace(choice, needed=by_name, pending=left)
+
+    def chosen_runs() -> Choice:
+        choice = Choice((), ())
+        if by_name is None or whole:
+            files = job.plan.files if job else ()
+            choice = choose(triple, old, files, args.tiers, failing, _passed(records))
+            say(f"{len(choice.changed)} changed functions, {len(choice.unknown)} of them never seen running")
+        if by_name is not None:
+            left = [run for run in [*choice.needed, *choice.pending] if run not in by_name]
+            choice = replace(choice, needed=by_name, pending=left)
+        return choice
+
     on = f"on {named(replace(triple, omni=None))}"
     target = f"{on}, which --vllm named: " if job and args.vllm else ""
     if job and job.gate == NEIGHBOUR:
@@ -427,7 +438,7 @@ def _asked(args: argparse.Namespace, in_job: Job | None) -> _Asked:
         triple,
         old,
         job,
-        choice,
+        chosen_runs,
         _folder(args.out),
         whole,
         target,
@@ -447,7 +458,7 @@ def _passed(records: Sequence[Record]) -> set[str]:
 def _old(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
     """The old pair; one that nobody named and that cannot be had is no reason not to run the new one."""
     try:
-        return baseline(specs, triple, job)
+        return baseline(specs, triple, job.job if job else None)
     except UpgradeError as error:
         if specs != ["auto"]:
             raise

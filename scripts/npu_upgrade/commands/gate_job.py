@@ -210,15 +210,15 @@ def pins(triple: Triple) -> dict[str, Any]:
     return found
 
 
-def baseline(specs: list[str], triple: Triple, job: GateJob | None) -> Triple | None:
+def baseline(specs: list[str], triple: Triple, job: Job | None) -> Triple | None:
     """The old pair that ``--baseline`` asks for: auto, none, or specs; of a job the one before the merge."""
     if specs == ["none"]:
         return None
     base = None
     if job:
-        inputs = job.job.inputs
+        inputs = job.inputs
         base = inputs.base.spec if inputs.base else None
-        if not job.job.of_omni:
+        if not job.of_omni:
             before = open_source(inputs.omni.spec)
             if specs == ["auto"] and base:
                 return Triple(None, before, open_project(base, "vllm"))

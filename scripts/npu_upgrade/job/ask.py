@@ -362,14 +362,20 @@ def combined(
 ) -> dict[str, int]:
     """The methods at these places (path, unit), and those that would ask for something ``named``, that can
     be put in as a whole; by the names that port takes, each with the number of conflicts left in it."""
-    hunks = {hunk["id"]: hunk for hunk in survey.get("hunks", [])}
     found: dict[str, int] = {}
-    for draft in survey.get("drafts", []):
-        left = [hunks[id_] for id_ in draft["hunks"] if id_ in hunks]  # others were taken by themselves
+    for draft, left in _drafted(survey):
         asks_for = (not named.isdisjoint(_ON_SELF.findall(_added(one))) for one in left)
-        if left and ((draft["path"], draft["unit"]) in places or any(asks_for)):
+        if (draft["path"], draft["unit"]) in places or any(asks_for):
             found[str(left[0].get("group"))] = draft["conflicts"]
     return found
+
+
+def _drafted(survey: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The methods that can be put in as a whole, with their hunks that were not taken by themselves."""
+    hunks = {hunk["id"]: hunk for hunk in survey.get("hunks", [])}
+    for draft in survey.get("drafts", []):
+        if left := [hunks[id_] for id_ in draft["hunks"] if id_ in hunks]:
+            yield draft, left
 
 
 BASES = ": parity-bases: "  # in a finding about base classes of the GPU side
@@ -399,15 +405,12 @@ def called_and_new(survey: Mapping[str, Any], groups: Collection[str]) -> list[s
 
     Each by the name that port takes, with its lines. What only torch.cuda can do is not among them.
     """
-    hunks = survey.get("hunks", [])
-    by_id = {hunk["id"]: hunk for hunk in hunks}
     found: dict[str, int] = {}
-    for draft in survey.get("drafts", []):
-        left = [by_id[id_] for id_ in draft["hunks"] if id_ in by_id]
-        if not left or str(left[0].get("group")) not in groups:
+    for draft, left in _drafted(survey):
+        if str(left[0].get("group")) not in groups:
             continue
         called = {word for one in left for word in _ON_SELF.findall(_added(one))}
-        for one in hunks:
+        for one in survey.get("hunks", []):
             new = one.get("kind") == "method" and one["path"] == draft["path"] and one.get("group")
             if new and one["unit"].rpartition(".")[2] in called and not _of_cuda(one):
                 found[str(one["group"])] = int(one.get("lines", 0))

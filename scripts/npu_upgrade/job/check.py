@@ -109,7 +109,7 @@ def check(
         and (reopened or before != {entry["path"]: entry["sha256_now"] for entry in plan["files"]})
     ):
         with no_collector(last=True):
-            gone = (lambda: None) if _audit_tells(job, plan) else _look_for_gone(job, root, plan)
+            gone = _look_for_gone(job, root, plan)
             explained = _ask_about_edits(job, root, plan, reasons)
             gone()
     write_together({path: json_text(plan), path.with_suffix(".md"): plan_markdown(plan)})
@@ -218,6 +218,8 @@ def _look_for_gone(job: Job, root: Path, plan: dict[str, Any]) -> Callable[[], N
     """Begin to look; calling what is returned waits, and brings the items of what is gone in the target up to
     date with files that were edited.
     """
+    if _audit_tells(job, plan):
+        return lambda: None
     texts, ours = {}, {}
     for entry in plan["files"]:
         before = job.folder / "before" / entry["path"]

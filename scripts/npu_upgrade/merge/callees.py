@@ -17,8 +17,9 @@ from npu_upgrade.lineage.downstream import Upstream, read_runner
 from npu_upgrade.sources.tree import SourceTree
 from npu_upgrade.threeway.pieces import Flag
 
-_ON_SELF = re.compile(r"self\.(\w+)")
 Calls = dict[str, list[ast.Call]]
+"""The calls of methods of ``self``, by name."""
+_ON_SELF = re.compile(r"self\.(\w+)")
 _CALLED = re.compile(r"\bself\.(\w+)\(")
 
 
@@ -46,15 +47,14 @@ def _besides(flag: Flag, units: Mapping[str, Unit], before: Mapping[str, Unit], 
     for name in _CALLED.findall(flag.theirs):
         qualname = f"{upstream.class_name}.{name}"
         unit, old = units.get(qualname), before.get(qualname)
-        calls = dict.fromkeys(_CALLED.findall(unit.source)) if unit else {}
-        others = [one for one in calls if one != name and one not in flag.ours]
+        others = _others(unit, flag.ours) if unit else []
         if unit and others:
             waits = any("graph_params" in other for other in others)
             as_before = old is not None and {*others} <= {*_CALLED.findall(old.source)}
-            listed = ", ".join(f"self.{other}()" for other in others)
-            through = _through(flag, name, unit, upstream.class_name)
+            ours, theirs = map(_calls_on_self, (flag.ours, flag.theirs))
+            through = _past(ours, theirs.get(name, []), unit, upstream.class_name)
             return (
-                f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {listed} besides"
+                f"; upstream's {name} ({upstream.path}:{unit.start + 1}) calls {_listed(others)} besides"
                 + (": a graph that is replayed waits for its parameters, without an end" if waits else "")
                 + (", as it did before: no gap of this upgrade's" if as_before else "")
                 + (f"; to have that too, `with` and replace: {json.dumps(through)}" if through else "")
@@ -62,9 +62,15 @@ def _besides(flag: Flag, units: Mapping[str, Unit], before: Mapping[str, Unit], 
     return ""
 
 
-def _through(flag: Flag, name: str, unit: Unit, class_name: str) -> dict[str, str]:
-    ours, theirs = (_calls_on_self(_nodes(text)) for text in (flag.ours, flag.theirs))
-    return _past(ours, theirs.get(name, []), unit, class_name)
+def _others(unit: Unit, ours: str) -> list[str]:
+    """What a method of upstream's calls that the text of ours does not."""
+    return [
+        one for one in dict.fromkeys(_CALLED.findall(unit.source)) if one != unit.name and one not in ours
+    ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"self.{name}()" for name in names)
 
 
 def _past(ours: Calls, theirs: Sequence[ast.Call], unit: Unit, class_name: str) -> dict[str, str]:
@@ -97,67 +103,63 @@ def unlike_upstream(texts: Mapping[str, str], target: Module, upstream: Upstream
     A copy that calls what upstream's own method calls, and not the method, misses what that does besides. A
     method of ours alone that leaves out what upstream gives the same method may get another answer of it.
     """
-    own = f"{upstream.class_name}."
-    methods = {unit.name: unit for name, unit in target.units.items() if name.startswith(own)}
+    own = [unit for unit in target.units.values() if unit.owner == upstream.class_name]
+    methods = {unit.name: unit for unit in own}
+    called = {name: _calls_on_self(unit.source) for name, unit in methods.items()}
     found: list[str] = []
     for path, text in texts.items():
         for unit in parse_module(text).units.values():
-            if not unit.owner or unit.name == unit.qualname:
+            if not unit.owner:
                 continue
-            calls, place = _calls_on_self(_nodes(unit.source)), f"{unit.qualname} ({path}:{unit.start + 1})"
-            theirs = methods.get(unit.name)
-            if theirs is None:
-                found += [f"{place} {one}" for one in _leaves_out(calls, methods)]
+            calls, place = _calls_on_self(unit.source), f"{unit.qualname} ({path}:{unit.start + 1})"
+            if unit.name not in methods:
+                found += [f"{place} {one}" for one in _leaves_out(calls, called)]
                 continue
             known = re.search(rf"\b{upstream.class_name}\b", text)
             more = "" if known else f" (import {upstream.class_name} from {upstream.module} there)"
-            found += [f"{place} {one}{more}" for one in _goes_past(unit, calls, theirs, methods, own)]
+            told = _goes_past(unit, calls, called[unit.name], methods)
+            found += [f"{place} {one}{more}" for one in told]
     return found
 
 
-def _goes_past(
-    unit: Unit, calls: Calls, theirs: Unit, methods: Mapping[str, Unit], own: str
-) -> Iterator[str]:
-    for name, asked in _calls_on_self(_nodes(theirs.source)).items():
+def _goes_past(unit: Unit, calls: Calls, theirs: Calls, methods: Mapping[str, Unit]) -> Iterator[str]:
+    """Where a copy calls what a method of upstream's calls, and upstream's own text calls that method."""
+    for name, asked in theirs.items():
         if name not in methods or re.search(rf"\.{name}\(", unit.source):
             continue
-        inner = dict.fromkeys(_CALLED.findall(methods[name].source))
-        others = [f"self.{one}()" for one in inner if one != name and one not in unit.source]
-        past = _past(calls, asked, methods[name], own[:-1]) if others else {}
+        others = _others(methods[name], unit.source)
+        past = _past(calls, asked, methods[name], methods[name].owner) if others else {}
         if past:
             yield (
                 f"calls {next(iter(past))}...) where upstream calls self.{name}(), which calls "
-                f"{', '.join(others)} besides; to have that too, replace: {json.dumps(past)}"
+                f"{_listed(others)} besides; to have that too, replace: {json.dumps(past)}"
             )
 
 
-def _leaves_out(calls: Calls, methods: Mapping[str, Unit]) -> Iterator[str]:
+def _leaves_out(calls: Calls, called: Mapping[str, Calls]) -> Iterator[str]:
+    """What upstream's methods (name -> their calls) give a method that ours calls without it."""
     for name, asked in calls.items():
-        if name not in methods:
+        if name not in called:
             continue
         given = {keyword.arg for call in asked for keyword in call.keywords}
         more: dict[str, list[str]] = {}
-        for caller in methods.values():
-            for call in _calls_on_self(_nodes(caller.source)).get(name, ()) if name in caller.source else ():
+        for caller, theirs in called.items():
+            for call in theirs.get(name, ()):
                 rest = [one for one in call.keywords if one.arg and one.arg not in given]
-                more.setdefault(caller.name, []).extend(f"{one.arg}={ast.unparse(one.value)}" for one in rest)
+                more.setdefault(caller, []).extend(f"{one.arg}={ast.unparse(one.value)}" for one in rest)
         told = "; ".join(f"{caller} gives {', '.join(rest)}" for caller, rest in more.items() if rest)
         if told and None not in given:
             yield f"calls self.{name}(), to which upstream's {told} besides"
 
 
-def _nodes(text: str) -> Iterator[ast.AST]:
+def _calls_on_self(text: str) -> Calls:
+    """Those of a piece of a method; none where it cannot be split into statements."""
+    found: Calls = {}
     try:
         parts = [one.key for one in statements_of(dedent(text))]
     except SyntaxError:
-        return iter(())
-    return (node for part in parts for node in nodes_of(part))
-
-
-def _calls_on_self(nodes: Iterable[ast.AST]) -> Calls:
-    """The calls of methods of ``self``, by name."""
-    found: Calls = {}
-    for node in nodes:
+        return found
+    for node in (node for part in parts for node in nodes_of(part)):
         if isinstance(node, ast.Call) and (on_self := _ON_SELF.fullmatch(dotted(node.func))):
             found.setdefault(on_self[1], []).append(node)
     return found

@@ -208,16 +208,15 @@ def _functions_of(symbol: ValueSymbol) -> list[FunctionSymbol]:
     """The functions that a global stands for, one of them by a condition; none where it is not so."""
     targets = getattr(symbol.node, "targets", ())
     name = next((one.id for one in targets if isinstance(one, ast.Name)), "")
-    values = _set_to(symbol.file, name)
-    while any(isinstance(one, ast.IfExp) for one in values):
-        values = [
-            part
-            for one in values
-            for part in ([one.body, one.orelse] if isinstance(one, ast.IfExp) else [one])
-        ]
+    values = [part for one in _set_to(symbol.file, name) for part in _either(one)]
     found = [symbol.file.resolve(value) if dotted(value) else None for value in values]
     functions = [one for one in found if isinstance(one, FunctionSymbol)]
     return functions if len(functions) == len(found) else []
+
+
+def _either(value: ast.expr) -> list[ast.expr]:
+    """What a value is, by whichever condition."""
+    return [*_either(value.body), *_either(value.orelse)] if isinstance(value, ast.IfExp) else [value]
 
 
 def _set_to(file: File, name: str) -> list[ast.expr]:
