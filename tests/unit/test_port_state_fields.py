@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npu_upgrade.port.state_fields import with_state_fields
+from npu_upgrade.port.state_fields import with_state_fields, with_unpackings
 
 AR, OTHER = "npu/ar.py", "npu/generation.py"
 GPU = """
@@ -52,3 +52,37 @@ def test_a_field_that_a_call_gives_comes_with_it(more: str, other: str, lines: l
     after = with_state_fields(AR, {AR: text, OTHER: f"def run():\n    {other or 'pass'}\n"}, GPU)
     own = "    batch: Batch  # omni\n"
     assert after == text.replace(own, own + "".join(f"{line}\n" for line in lines))
+
+
+TAKEN = """
+class Runner:
+    def step(self):
+        self.state = State(logits, batch)
+
+    def sample(self):
+{take}
+"""
+
+
+@pytest.mark.parametrize(
+    ("take", "after"),
+    [
+        (
+            "        (\n            logits,\n            batch,  # ä\n        ) = self.state",
+            "        (\n            logits,\n            batch,  # ä\n"
+            "            _rows,\n        ) = self.state",
+        ),
+        ("        logits, batch = self.state", "        logits, batch, _rows = self.state"),
+        ("        (logits, batch,) = self.state", "        (logits, batch, _rows,) = self.state"),
+        ("        logits, batch, rows = self.state", None),  # has it
+        ("        logits, *batch = self.state", None),
+        ("        logits, batch = self.other", None),
+        ("        state = self.state", None),
+    ],
+)
+def test_where_the_state_is_taken_apart_a_name_comes_with_a_new_field(take: str, after: str | None) -> None:
+    before = {AR: NPU.replace("{more}", ", rows"), OTHER: TAKEN.replace("{take}", take)}
+    grown = before | {AR: with_state_fields(AR, before, GPU)}
+    assert grown[AR] != before[AR]
+    expected = grown | {OTHER: TAKEN.replace("{take}", after or take)}
+    assert with_unpackings(before, grown) == expected

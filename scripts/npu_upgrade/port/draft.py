@@ -28,7 +28,7 @@ from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import laid_out
 from npu_upgrade.port.sides import keys_of
-from npu_upgrade.port.state_fields import with_state_fields
+from npu_upgrade.port.state_fields import with_state_fields, with_unpackings
 from npu_upgrade.port.unit_diff import UnitDiff
 from npu_upgrade.threeway.method import Context, merge_method
 from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved, syntax_error
@@ -114,15 +114,24 @@ def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
 
 
 def _with_state_fields(npu: NpuSide, files: Mapping[str, str]) -> dict[str, str]:
-    """The files with the fields that their calls give, whatever the answers to conflicts are."""
+    """The files with the fields that their calls give, whatever the answers to conflicts are.
+
+    With them are the files where such a state is taken apart.
+    """
     found = dict(files)
     answered = {path: answers(text, path) for path, text in files.items()}
     sides = [npu.texts | {path: both[side].text for path, both in answered.items()} for side in (0, 1)]
+    grown = [dict(texts) for texts in sides]
     for runner in (one for one in npu.runners if one.path in files):
         path, gpu = runner.path, npu.gpu_texts[runner.gpu_path]
-        ours, theirs = (_changed_units(one[path], with_state_fields(path, one, gpu)) for one in sides)
+        for texts, more in zip(sides, grown, strict=True):
+            more[path] = with_state_fields(path, texts, gpu)
+    grown = [with_unpackings(texts, more) for texts, more in zip(sides, grown, strict=True)]
+    for path in (one.path for one in npu.runners):
+        both = zip(sides, grown, strict=True)
+        ours, theirs = (_changed_units(texts[path], more[path]) for texts, more in both)
         for old, new in ours & theirs:
-            found[path] = found[path].replace(old, new, 1)
+            found[path] = found.get(path, npu.texts[path]).replace(old, new, 1)
     return found
 
 

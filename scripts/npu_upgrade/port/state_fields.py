@@ -1,12 +1,15 @@
-"""Fields that a runner's state needs for what was ported: a method gives them, and its class lacks them."""
+"""Fields that a runner's state needs for what was ported: a method gives them, and its class lacks them.
+
+Where the state is taken apart into as many names as it had fields, a name comes with each new one.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from npu_upgrade.code.module import insert_lines, parse_module
-from npu_upgrade.code.walk import last_name, walk
+from npu_upgrade.code.walk import dotted, last_name, walk
 
 
 def with_state_fields(path: str, files: Mapping[str, str], gpu: str) -> str:
@@ -29,6 +32,61 @@ def with_state_fields(path: str, files: Mapping[str, str], gpu: str) -> str:
             last = max(field.end_lineno or field.lineno for field in own.values())
             return with_state_fields(path, {**files, path: insert_lines(text, last, lines)}, gpu)
     return text
+
+
+def with_unpackings(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """The files ``after`` their states grew, each with a name more where such a state is taken apart.
+
+    A state is known by an attribute of ``self`` that a call of its class is assigned to. Nothing reads the
+    new name, which begins with ``_`` for that.
+    """
+    found = dict(after)
+    for path, text in before.items():
+        old = {node.name: list(_fields(node)) for node in _records(text)}
+        for node in _records(after[path]):
+            own = old.get(node.name, [])
+            new = [name for name in _fields(node) if name not in own]
+            kept_in = {
+                dotted(target)
+                for one in after.values()
+                for made in walk(parse_module(one).tree)
+                if isinstance(made, ast.Assign) and _is_call(made.value, node.name)
+                for target in made.targets
+            }
+            for other in found if own and new else ():
+                found[other] = _unpacked(found[other], kept_in, len(own), new)
+    return found
+
+
+def _is_call(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == name
+
+
+def _unpacked(text: str, kept_in: Collection[str], count: int, new: Sequence[str]) -> str:
+    """The text with ``new`` names behind ``count`` others into which such an attribute is taken apart."""
+    for node in walk(parse_module(text).tree):
+        if not (isinstance(node, ast.Assign) and dotted(node.value) in kept_in):
+            continue
+        (target,) = node.targets if len(node.targets) == 1 else (None,)
+        if isinstance(target, ast.Tuple) and len(target.elts) == count and not _starred(target):
+            return _unpacked(_with_names(text, target, new), kept_in, count, new)
+    return text
+
+
+def _starred(target: ast.Tuple) -> bool:
+    return any(isinstance(one, ast.Starred) for one in target.elts)
+
+
+def _with_names(text: str, target: ast.Tuple, new: Sequence[str]) -> str:
+    lines, last = text.splitlines(keepends=True), target.elts[-1]
+    end, column = (last.end_lineno or last.lineno) - 1, last.end_col_offset or 0
+    line = lines[end].encode()
+    rest = line[column:].lstrip()
+    if rest.startswith(b",") and end + 1 < (target.end_lineno or 0):  # one element a line
+        indent = line[: len(line) - len(line.lstrip())].decode()
+        return "".join([*lines[: end + 1], *(f"{indent}_{name},\n" for name in new), *lines[end + 1 :]])
+    added = "".join(f", _{name}" for name in new)
+    return "".join([*lines[:end], line[:column].decode() + added + line[column:].decode(), *lines[end + 1 :]])
 
 
 def _records(text: str) -> Iterator[ast.ClassDef]:
