@@ -118,6 +118,32 @@ def test_what_the_gpu_side_took_out_with_vllm_stays_where_vllm_ascend_has_it(
     assert ("self.cache.drain()" not in [one.key for one in left]) is stays
 
 
+def _npu_side(monkeypatch: pytest.MonkeyPatch, texts: dict[str, str], gpu: str) -> NpuSide:
+    kinds = {path.removesuffix(".py"): parse_module(text) for path, text in texts.items()}
+    runners = [SimpleNamespace(path=f"{kind}.py", kind=kind, gpu_path="gpu.py") for kind in kinds]
+    npu = SimpleNamespace(runners=runners, modules=kinds, texts=texts, gpu_texts={"gpu.py": gpu})
+    npu.upstream_file = npu.ascend = npu.tree = None
+    monkeypatch.setattr(
+        draft, "derive_imports", lambda texts, *_: dict.fromkeys(texts, SimpleNamespace(added=[]))
+    )
+    return cast("NpuSide", npu)
+
+
+def test_a_file_that_only_takes_the_state_apart_comes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = "class State(NamedTuple):\n    rows: int\n"
+    step = "    def step(self):\n        self.state = State(rows)"
+    texts = {
+        "ar.py": f"{state}\n\nclass Runner:\n{step}\n",
+        "generation.py": "class Other:\n    def sample(self):\n        (rows,) = self.state\n",
+        "base.py": "class Base:\n    pass\n",
+    }
+    npu = _npu_side(monkeypatch, texts, state + "    size: int | None = None\n")
+    given = step.replace("(rows)", "(rows, size)")
+    files = draft.put([Draft("ar.py", "Runner.step", "ar.step", (), given, 0)], npu)
+    assert files.keys() == {"ar.py", "generation.py"}
+    assert "        (rows, _size,) = self.state\n" in files["generation.py"]
+
+
 @pytest.mark.parametrize(("both", "comes"), [(False, False), (True, True)])
 def test_the_fields_come_that_are_given_whatever_the_answers_to_conflicts_are(
     monkeypatch: pytest.MonkeyPatch, both: bool, comes: bool
@@ -125,14 +151,7 @@ def test_the_fields_come_that_are_given_whatever_the_answers_to_conflicts_are(
     state = "class State(NamedTuple):\n    rows: int\n"
     step = "class Runner:\n    def step(self):\n        return State(rows)\n"
     texts = dict.fromkeys(("ar.py", "base.py"), f"{state}\n\n{step}")
-    kinds = {path.removesuffix(".py"): parse_module(text) for path, text in texts.items()}
-    runners = [SimpleNamespace(path=f"{kind}.py", kind=kind, gpu_path="gpu.py") for kind in kinds]
-    gpu = {"gpu.py": state + "    size: int | None = None\n"}
-    npu = SimpleNamespace(runners=runners, modules=kinds, texts=texts, gpu_texts=gpu)
-    npu.upstream_file = npu.ascend = npu.tree = None
-    monkeypatch.setattr(
-        draft, "derive_imports", lambda texts, *_: dict.fromkeys(texts, SimpleNamespace(added=[]))
-    )
+    npu = _npu_side(monkeypatch, texts, state + "    size: int | None = None\n")
     given = "    def step(self):\n        return State(rows, size)"
     ours = "self.end()\n        return State(rows, size)" if both else "return State(rows)"
     theirs = "return State(rows, size)"
@@ -141,7 +160,7 @@ def test_the_fields_come_that_are_given_whatever_the_answers_to_conflicts_are(
         Draft("ar.py", "Runner.step", "ar.step", (), given, 0),
         Draft("base.py", "Runner.step", "base.step", (), f"    def step(self):\n{sides}", 1),
     ]
-    files = draft.put(chosen, cast("NpuSide", npu))
+    files = draft.put(chosen, npu)
     assert "    rows: int\n    size: int | None = None\n" in files["ar.py"]
     assert "<<<<<<< NPU side" in files["base.py"]
     assert ("    rows: int\n    size: int | None = None\n" in files["base.py"]) is comes

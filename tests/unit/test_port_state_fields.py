@@ -57,7 +57,7 @@ def test_a_field_that_a_call_gives_comes_with_it(more: str, other: str, lines: l
 TAKEN = """
 class Runner:
     def step(self):
-        self.state = State(logits, batch)
+        self.state = state = made[0] = State(logits, batch)
 
     def sample(self):
 {take}
@@ -78,6 +78,8 @@ class Runner:
         ("        logits, *batch = self.state", None),
         ("        logits, batch = self.other", None),
         ("        state = self.state", None),
+        ("        logits, batch = made[0]()", None),  # of nothing with a name
+        ("        logits, batch = state", None),  # another function's local name
     ],
 )
 def test_where_the_state_is_taken_apart_a_name_comes_with_a_new_field(take: str, after: str | None) -> None:
@@ -86,3 +88,14 @@ def test_where_the_state_is_taken_apart_a_name_comes_with_a_new_field(take: str,
     assert grown[AR] != before[AR]
     expected = grown | {OTHER: TAKEN.replace("{take}", after or take)}
     assert with_unpackings(before, grown) == expected
+
+
+def test_new_names_have_the_line_ends_of_their_file() -> None:
+    before = {AR: NPU.replace("{more}", ", rows")}
+    before[OTHER] = TAKEN.replace(
+        "{take}", "        (\n            logits,\n            batch,\n        ) = self.state"
+    )
+    before[OTHER] = before[OTHER].replace("\n", "\r\n")
+    after = with_unpackings(before, before | {AR: with_state_fields(AR, before, GPU)})
+    added = "            batch,\r\n"
+    assert after[OTHER] == before[OTHER].replace(added, f"{added}            _rows,\r\n")

@@ -145,15 +145,20 @@ def add_base(source: str, owner: str, base: str) -> str:
     """``source`` with one more base class of ``owner``, behind those that it has."""
     node = parse_module(source).class_def(owner)
     assert node is not None, f"the file has no class {owner}"
-    lines = split_lines(source)
     if not node.bases:
+        lines = split_lines(source)
         row = node.lineno - 1
         lines[row] = re.sub(rf"\b{owner}\b(\s*\(\s*\))?", f"{owner}({base})", lines[row], count=1)
         return "".join(lines)
-    last = node.bases[-1]
-    row = (last.end_lineno or last.lineno) - 1
-    column = len(lines[row].encode()[: last.end_col_offset].decode())
-    lines[row] = f"{lines[row][:column]}, {base}{lines[row][column:]}"
+    return insert_behind(source, node.bases[-1], f", {base}")
+
+
+def insert_behind(source: str, node: ast.expr, text: str) -> str:
+    """``source`` with ``text`` right behind an expression of it."""
+    lines = split_lines(source)
+    row = (node.end_lineno or node.lineno) - 1
+    column = len(lines[row].encode()[: node.end_col_offset].decode())
+    lines[row] = f"{lines[row][:column]}{text}{lines[row][column:]}"
     return "".join(lines)
 
 

@@ -97,7 +97,8 @@ def drafts(
 def put(chosen: Collection[Draft], npu: NpuSide) -> dict[str, str]:
     """The runner files with drafts in them, by path, and the imports that one answer to all conflicts needs.
 
-    What an answer then does not use goes with it.
+    What an answer then does not use goes with it. A runner file where a state is taken apart that gains a
+    field comes too.
     """
     files: dict[str, str] = {}
     for runner in npu.runners:
@@ -121,18 +122,20 @@ def _with_state_fields(npu: NpuSide, files: Mapping[str, str]) -> dict[str, str]
     found = dict(files)
     answered = {path: answers(text, path) for path, text in files.items()}
     sides = [npu.texts | {path: both[side].text for path, both in answered.items()} for side in (0, 1)]
-    grown = [dict(texts) for texts in sides]
-    for runner in (one for one in npu.runners if one.path in files):
-        path, gpu = runner.path, npu.gpu_texts[runner.gpu_path]
-        for texts, more in zip(sides, grown, strict=True):
-            more[path] = with_state_fields(path, texts, gpu)
-    grown = [with_unpackings(texts, more) for texts, more in zip(sides, grown, strict=True)]
+    grown = [_grown(npu, texts, files) for texts in sides]
     for path in (one.path for one in npu.runners):
         both = zip(sides, grown, strict=True)
         ours, theirs = (_changed_units(texts[path], more[path]) for texts, more in both)
         for old, new in ours & theirs:
             found[path] = found.get(path, npu.texts[path]).replace(old, new, 1)
     return found
+
+
+def _grown(npu: NpuSide, texts: Mapping[str, str], paths: Collection[str]) -> dict[str, str]:
+    """The texts with the fields that the files at ``paths`` give, and names for them where it is unpacked."""
+    gpu = {one.path: npu.gpu_texts[one.gpu_path] for one in npu.runners if one.path in paths}
+    fields = {path: with_state_fields(path, texts, text) for path, text in gpu.items()}
+    return with_unpackings(texts, {**texts, **fields})
 
 
 def _changed_units(before: str, after: str) -> set[tuple[str, str]]:

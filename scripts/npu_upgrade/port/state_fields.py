@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TypeGuard
 
-from npu_upgrade.code.module import insert_lines, parse_module
+from npu_upgrade.code.module import insert_behind, insert_lines, parse_module, split_lines
 from npu_upgrade.code.walk import dotted, last_name, walk
 
 
@@ -42,51 +43,50 @@ def with_unpackings(before: Mapping[str, str], after: Mapping[str, str]) -> dict
     """
     found = dict(after)
     for path, text in before.items():
-        old = {node.name: list(_fields(node)) for node in _records(text)}
+        old = {node.name: _fields(node) for node in _records(text)}
         for node in _records(after[path]):
-            own = old.get(node.name, [])
+            own = old.get(node.name, {})
             new = [name for name in _fields(node) if name not in own]
-            kept_in = {
-                dotted(target)
-                for one in after.values()
-                for made in walk(parse_module(one).tree)
-                if isinstance(made, ast.Assign) and _is_call(made.value, node.name)
-                for target in made.targets
-            }
-            for other in found if own and new else ():
-                found[other] = _unpacked(found[other], kept_in, len(own), new)
+            if own and new:
+                kept_in = {name for one in after.values() for name in _kept_in(one, node.name)}
+                found = {
+                    other: _unpacked(one, kept_in, len(own), [f"_{name}" for name in new])
+                    for other, one in found.items()
+                }
     return found
 
 
-def _is_call(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Call) and last_name(node.func) == name
+def _kept_in(text: str, name: str) -> Iterator[str]:
+    """The attributes of ``self`` that get what a call of a class gives."""
+    for node in walk(parse_module(text).tree):
+        if isinstance(node, ast.Assign) and _is_call(node.value, name):
+            yield from (dotted(one) for one in node.targets if dotted(one).startswith("self."))
 
 
 def _unpacked(text: str, kept_in: Collection[str], count: int, new: Sequence[str]) -> str:
     """The text with ``new`` names behind ``count`` others into which such an attribute is taken apart."""
-    for node in walk(parse_module(text).tree):
-        if not (isinstance(node, ast.Assign) and dotted(node.value) in kept_in):
-            continue
-        (target,) = node.targets if len(node.targets) == 1 else (None,)
-        if isinstance(target, ast.Tuple) and len(target.elts) == count and not _starred(target):
-            return _unpacked(_with_names(text, target, new), kept_in, count, new)
+    targets = [
+        target
+        for node in walk(parse_module(text).tree)
+        if isinstance(node, ast.Assign) and dotted(node.value) in kept_in
+        for target in node.targets
+        if isinstance(target, ast.Tuple) and len(target.elts) == count
+        if not any(isinstance(one, ast.Starred) for one in target.elts)
+    ]
+    for target in sorted(targets, key=lambda one: one.lineno, reverse=True):
+        text = _with_names(text, target, new)
     return text
 
 
-def _starred(target: ast.Tuple) -> bool:
-    return any(isinstance(one, ast.Starred) for one in target.elts)
-
-
 def _with_names(text: str, target: ast.Tuple, new: Sequence[str]) -> str:
-    lines, last = text.splitlines(keepends=True), target.elts[-1]
-    end, column = (last.end_lineno or last.lineno) - 1, last.end_col_offset or 0
-    line = lines[end].encode()
-    rest = line[column:].lstrip()
-    if rest.startswith(b",") and end + 1 < (target.end_lineno or 0):  # one element a line
-        indent = line[: len(line) - len(line.lstrip())].decode()
-        return "".join([*lines[: end + 1], *(f"{indent}_{name},\n" for name in new), *lines[end + 1 :]])
-    added = "".join(f", _{name}" for name in new)
-    return "".join([*lines[:end], line[:column].decode() + added + line[column:].decode(), *lines[end + 1 :]])
+    last = target.elts[-1]
+    row = last.end_lineno or last.lineno
+    line = split_lines(text)[row - 1]
+    behind = line.encode()[last.end_col_offset :].decode().lstrip()
+    if behind.startswith(",") and row < (target.end_lineno or row):  # one element a line
+        indent = line[: len(line) - len(line.lstrip())]
+        return insert_lines(text, row, [f"{indent}{name}," for name in new])
+    return insert_behind(text, last, "".join(f", {name}" for name in new))
 
 
 def _records(text: str) -> Iterator[ast.ClassDef]:
@@ -110,8 +110,11 @@ def _line(field: ast.AnnAssign, *, everywhere: bool) -> str:
 
 
 def _calls(text: str, name: str) -> list[ast.Call]:
-    nodes = walk(parse_module(text).tree)
-    return [one for one in nodes if isinstance(one, ast.Call) and last_name(one.func) == name]
+    return [one for one in walk(parse_module(text).tree) if _is_call(one, name)]
+
+
+def _is_call(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and last_name(node.func) == name
 
 
 def _given(call: ast.Call) -> set[str]:
