@@ -1134,6 +1134,8 @@ def test_who_waits_for_the_rest_is_told_in_time_and_waits_on(machine, upgrade, r
     with locks.alone_now(upgrade.job.folder / "emulate"):
         data = run("--rest")[1]
     assert data["summary"].startswith("the others are at work still (3 of 42 runs left), the next")
+    assert "pending" not in data  # the counts are those of before
+    assert "runs pending" not in data["summary"]
     assert {"emulate", "--rest"} <= {*data["next"].split()}
 
 

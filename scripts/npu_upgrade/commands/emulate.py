@@ -77,6 +77,8 @@ _LOOK_AGAIN = 1  # seconds between two looks at the run that is waited for
 _MOST_WAITED = 540  # seconds for the rest: who calls has a limit as well, often of ten minutes
 _TOLD_AGAIN, _AT_LEAST = 15, 8  # looks between two lines of progress, of which every eighth has no news
 _LEFT = re.compile(r"\d+ of \d+ runs left")
+_PENDING = re.compile(r"; \d+ runs pending")
+_COUNTED = ("pending", "shown_nothing_new", "pending_that_may_show_nothing", "hardware_or_review_only")
 _PROGRESS = "progress.log"  # of a run in the background
 _NOT_COMPARED = "(not compared with the old pair yet)"
 _TOLD = "emulate.told"
@@ -273,9 +275,14 @@ def _turn(asked: _Asked, at_work: Callable[[], bool]) -> Generator[Result | None
             so_far = _found_by_another(gate)
             left = _LEFT.findall(_newest_line(gate.job))
             still = f" ({left[-1]})" if left else ""
+            # what was counted before the others ran is not what is to come
             so_far.summary = (
-                f"the others are at work still{still}, the next command waits on: {so_far.summary}"
+                f"the others are at work still{still}, the next command waits on; "
+                f"what the change needs first: {_PENDING.sub('', so_far.summary)}"
             )
+            for shown in (so_far.data, so_far.brief or {}):
+                for name in _COUNTED:
+                    shown.pop(name, None)
             so_far.next = Command.of(current())
             yield so_far
             return
