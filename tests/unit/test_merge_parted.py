@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from test_merge_method import merge, method
 
-from npu_upgrade.code.statements import split_statements
+from npu_upgrade.code.statements import render, split_statements
 from npu_upgrade.threeway.parted import parted
+from npu_upgrade.threeway.pieces import resolved
 
 DUMPS = """
     if self.late:
@@ -113,6 +114,57 @@ def test_a_field_that_is_set_and_not_set_back():
     flags = PLAIN.replace("tokens =", "self.busy = True\n    tokens =")
     back = flags.replace("return logits", "self.busy = False\n    return logits")
     assert found(PLAIN, PLAIN, back, flags) == ["upstream sets self.busy back, which is only set here"]
+
+
+PACKED = """
+    batch = self.shape(tokens)
+    if self.packs:
+        self.positions.fill_(127)
+    meta = self.build(batch)
+    out = self.model(batch, meta)
+    self.note(out)
+    if self.packs and meta:
+        self.positions.fill_(0)
+        self.buffer.fill_(0)
+    return out
+"""
+CUT = """
+    batch = self.shape(tokens)
+    meta = self.build(batch)
+    out = self.model(batch, meta)
+    self.note(out)
+    return out
+"""
+REWRITTEN = PACKED.replace(
+    "if self.packs:\n        self.positions.fill_(127)\n    meta = self.build(batch)",
+    "if self.packs:\n        self.positions.fill_(127)\n        self.buffer.fill_(127)\n"
+    "    elif self.plans:\n        self.positions.fill_(1)\n    meta = self.build(batch, packs=self.packs)",
+)
+
+
+def test_what_sets_back_comes_with_what_sets_where_ours_had_cut_out_both():
+    merged = merge(PACKED, CUT, REWRITTEN)
+    text = render(resolved(merged.pieces, "theirs"))
+    assert "self.positions.fill_(127)" in text
+    assert text.index("self.note(out)") < text.index("if self.packs and meta:") < text.index("return out")
+    assert text.count("self.positions.fill_(0)") == text.count("self.buffer.fill_(0)") == 1
+    (flag,) = [one for one in merged.flags if "fill_(0)" in one.theirs]
+    assert (flag.kind, "if self.packs and meta" in flag.theirs) == ("rewritten", True)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        CUT.replace("    self.note(out)\n", ""),  # where it belongs is not there
+        CUT.replace("    self.note(out)\n", "    self.note(out)\n    self.note(out)\n"),  # or is not sure
+        CUT.replace("    self.note(out)\n", "    if out:\n        self.note(out)\n"),  # or is elsewhere
+    ],
+)
+def test_what_sets_back_stays_a_question_where_its_place_is_not_sure(cut: str):
+    merged = merge(PACKED, cut, REWRITTEN)
+    assert "self.positions.fill_(0)" not in merged.text()
+    reasons = [flag.reason for flag in merged.flags if flag.kind == "parted"]
+    assert reasons == ["upstream sets self.positions and self.buffer back, which is only set here"]
 
 
 def test_a_half_that_a_flag_shows_as_left_out_is_told_with_it():

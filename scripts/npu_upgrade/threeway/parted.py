@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from npu_upgrade.code.statements import Statement
 from npu_upgrade.code.uses import defines, reads
-from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
+from npu_upgrade.threeway.blocks import whole_block
+from npu_upgrade.threeway.pieces import Conflict, Flag, Piece, resolved
 from npu_upgrade.threeway.shifts import parents
 from npu_upgrade.threeway.trees import parse_statement
 
@@ -109,17 +110,84 @@ def _resets(
     ours: Sequence[Statement], theirs: Sequence[Statement], left: Sequence[Statement]
 ) -> Iterator[Flag]:
     """Where upstream sets a field of the object and sets it back, and the merge took one of the two."""
+    if half := _half_set(ours, theirs, left):
+        has = {one.key for one in left}
+        reason = f"upstream sets {' and '.join(half)} back, which is only set here"
+        parts = [(key in has, one.code) for each in half.values() for key, one in each.items()]
+        taken, lost = ([code for here, code in parts if here == which] for which in (True, False))
+        yield Flag("parted", reason, "", taken[0], "\n".join(lost))
+
+
+def _half_set(
+    ours: Sequence[Statement], theirs: Sequence[Statement], left: Sequence[Statement]
+) -> dict[str, dict[str, Statement]]:
+    """The fields that upstream sets more than once to a constant and ours never, where the merge took a part.
+
+    Each with the statements that set it, by their keys.
+    """
     had, has = ({one.key for one in side} for side in (ours, left))
     of_field: dict[str, dict[str, Statement]] = {}
     for statement in theirs:
         if statement.key not in had and (field := _set_to_constant(statement.key)):
             of_field.setdefault(field, {})[statement.key] = statement
-    half = {field: each for field, each in of_field.items() if 0 < len(each.keys() & has) < len(each)}
-    if half:
-        reason = f"upstream sets {' and '.join(half)} back, which is only set here"
-        parts = [(key in has, one.code) for each in half.values() for key, one in each.items()]
-        taken, lost = ([code for here, code in parts if here == which] for which in (True, False))
-        yield Flag("parted", reason, "", taken[0], "\n".join(lost))
+    return {field: each for field, each in of_field.items() if 0 < len(each.keys() & has) < len(each)}
+
+
+def with_resets(
+    base: Sequence[Statement], ours: Sequence[Statement], theirs: Sequence[Statement], pieces: Sequence[Piece]
+) -> tuple[list[Statement], list[Statement]]:
+    """``ours`` with the blocks that set a field back where the merge sets it again, and these blocks.
+
+    Ours had cut out both; what sets it may be asked by a conflict. What only upstream's new text has is not
+    put anywhere, nor where the statement before it is not the same in base and ours.
+    """
+    has = resolved(pieces, "theirs")
+    half = _half_set(ours, theirs, has)
+    lost = {key for each in half.values() for key in each} - {one.key for one in has}
+    if not lost:
+        return list(ours), []
+    grown, put = list(ours), list[Statement]()
+    for number, statement in enumerate(base):
+        if statement.key not in lost or statement in put:
+            continue
+        block = _block_of(base, number, lost)
+        place = _behind(base, block.start, grown)
+        own = {one.key for one in ours}
+        if place is None or any(base[one].key in own for one in block):
+            return list(ours), []
+        text = [base[one] for one in block]
+        grown[place:place] = text
+        put += text
+    return (grown, put) if lost <= {one.key for one in put} else (list(ours), [])
+
+
+def _block_of(base: Sequence[Statement], number: int, lost: set[str]) -> range:
+    """A lost statement with the header above it, where all below that is lost."""
+    above = parents(base)
+    block = whole_block(base, number)
+    while (header := above[block.start]) is not None:
+        below = whole_block(base, header)
+        if not all(base[one].key in lost or one in block for one in below[1:]):
+            break
+        block = below
+    return block
+
+
+def _behind(base: Sequence[Statement], number: int, ours: Sequence[Statement]) -> int | None:
+    """Where in ours a statement of base belongs: behind the one before it in its block, if that is sure."""
+    top = base[number].indent
+    before = next((n for n in range(number - 1, -1, -1) if base[n].indent <= top), None)
+    if before is None or base[before].indent < top:
+        return None
+    key = base[before].key
+    here = [n for n, one in enumerate(ours) if one.key == key]
+    if len(here) != 1 or sum(one.key == key for one in base) != 1 or ours[here[0]].indent != top:
+        return None
+    above = [
+        side[header].key if (header := parents(side)[at]) is not None else ""
+        for side, at in ((base, before), (ours, here[0]))
+    ]
+    return whole_block(ours, here[0]).stop if above[0] == above[1] else None
 
 
 @functools.lru_cache(maxsize=8192)
