@@ -1326,7 +1326,9 @@ def test_the_environment_is_named_to_be_made_while_the_files_are_still_edited(up
 def test_a_failure_of_graphs_comes_with_what_the_runners_call_otherwise(
     machine, upgrade, run, monkeypatch, capsys, why, told
 ):
-    monkeypatch.setattr(asking, "_unlike_upstream", lambda walk: {"unlike_upstream": ["run calls winch"]})
+    monkeypatch.setattr(
+        asking, "_unlike_upstream", lambda walk, told: {"unlike_upstream": ["run calls winch"]}
+    )
     upgrade.write_plan(items=[])
     upgrade.job.begin("merge")
     upgrade.job.finish("merge", Verdict.PASS, "merged")

@@ -48,6 +48,7 @@ from npu_upgrade.job.job import Job, open_job
 from npu_upgrade.job.journal import Answer, Begun, Journal
 from npu_upgrade.job.plan_file import load_plan, plan_path
 from npu_upgrade.job.port_ledger import Ledger
+from npu_upgrade.job.stages import Walk
 from npu_upgrade.merge.gone import GONE
 from npu_upgrade.port.moved_on import moved_on
 from npu_upgrade.sources.tree import open_source
@@ -855,6 +856,26 @@ def test_the_flags_of_a_method_are_handed_out_together(
     answers.write_text(data["answers_file"])
     code, done, _ = upgrade("resolve", "--from", str(answers))
     assert (code, done["plan"]["verdict"]) == (0, "PASS")
+
+
+def test_what_a_run_with_graphs_would_fail_by_is_told_once_with_the_first_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that fails by each of these, one after the other, costs more than to read them."""
+    calls = []
+
+    def unlike(walk: Walk, told: str) -> dict[str, list[str]]:
+        calls.append(told)
+        return {"unlike_upstream": [told, "run calls winch"]}
+
+    monkeypatch.setattr(asking, "_unlike_upstream", unlike)
+    first, _ = two_flags(tmp_path, monkeypatch)
+    assert len(calls) == 1
+    assert calls[0].endswith("with your first edit")
+    data = upgrade("resolve", first, "--accept", "--note", "read")[1]
+    assert (len(calls), "unlike_upstream" in data) == (1, False)
+    data = upgrade("next")[1]  # which shows again what was shown
+    assert (len(calls), data["unlike_upstream"][1]) == (2, "run calls winch")
 
 
 def test_an_edit_by_hand_is_checked_before_anything_is_asked_again(

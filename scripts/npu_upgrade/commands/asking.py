@@ -52,6 +52,11 @@ from npu_upgrade.sources.tree import SourceTree
 _SHOWN = "shown.json"
 _NUMBER = re.compile(r"\d+")
 _OF_GRAPHS = re.compile(r"ACL graph|graph captur", re.IGNORECASE)
+_GRAPHS_FAIL = "graphs fail by these one after the other, and the old pair too: correct them together"
+_GRAPHS_MAY_FAIL = (
+    "released runners have these too, and where graphs are replayed a run fails by one after the other: "
+    "correct them with your first edit"
+)
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
@@ -91,7 +96,6 @@ def asked(walk: Walk, step: Step, *, again: bool) -> Asked:
     fresh = [one for one in now if _as_shown(one) not in known]
     page, lines = _page(every)
     new, shown = as_asked(fresh, walk.answered, lines) if fresh else ([], [])
-    write_atomic(walk.folder / _SHOWN, msgspec.json.encode(sorted(shown_once.union(map(_as_shown, new)))))
     asks = [one for one in now if one in new or one not in fresh]
     later = [one for one in later if one not in asks]
     whole = [_whole(ask) for ask in asks]
@@ -110,9 +114,13 @@ def asked(walk: Walk, step: Step, *, again: bool) -> Asked:
     run = preparing(walk) if any(map(_may_edit, step.stage.asks)) else meanwhile(walk)
     if run:
         data["meanwhile"] = brief["meanwhile"] = str(run)
-    others = _others(walk, step, asks)
+    others, shown_now = _others(walk, step, asks), [*map(_as_shown, new)]
     if any(one.is_run and _OF_GRAPHS.search(" ".join(one.texts.values())) for one in new):
-        others |= _unlike_upstream(walk)
+        others |= _unlike_upstream(walk, _GRAPHS_FAIL)
+    elif kind in (ITEM, LOOK) and (again or _GRAPHS_MAY_FAIL not in shown_once):  # before a run fails by it
+        others |= _unlike_upstream(walk, _GRAPHS_MAY_FAIL)
+        shown_now.append(_GRAPHS_MAY_FAIL)
+    write_atomic(walk.folder / _SHOWN, msgspec.json.encode(sorted(shown_once.union(shown_now))))
     data |= others
     brief |= others
     if first:
@@ -203,8 +211,8 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
     return {name: said for name, said in found.items() if said}
 
 
-def _unlike_upstream(walk: Walk) -> dict[str, list[str]]:
-    """Where the runners call otherwise than upstream's does, which shows as graphs run."""
+def _unlike_upstream(walk: Walk, told: str) -> dict[str, list[str]]:
+    """Where the runners call otherwise than upstream's, which shows as graphs run; ``told`` before it."""
     inputs = walk.facts.get("inputs") or {}
     if not inputs.get("omni") or not inputs.get("ascend"):
         return {}
@@ -217,7 +225,6 @@ def _unlike_upstream(walk: Walk) -> dict[str, list[str]]:
         found = unlike_upstream(texts, target, side.upstream)
     except (UpgradeError, OSError, ValueError):  # hints are no reason to ask nothing
         return {}
-    told = "graphs fail by these one after the other, and the old pair too: correct them together"
     return {"unlike_upstream": [told, *found]} if found else {}
 
 
