@@ -528,6 +528,14 @@ def test_a_changed_file_of_which_nothing_ran_is_named(machine, upgrade, run, mon
     assert "changed_and_nothing_of_it_executed" not in others, "it changed with the GPU side's commit"
 
 
+def test_what_a_release_lacks_is_named_with_why_nothing_ran(machine, upgrade, run):
+    found = run()[1] | {"problems": [], "costs": {}}
+    lacks = {"state": "ABSENT", "tier": "pipelines", "why": "vllm-omni has no moss_tts.py"}
+    found["runs"] = [lacks | {"scenario": name} for name in ("moss-tts", "moss-tts-uncaptured")]
+    said = emulate._brief(found, [])["absent"]
+    assert said == ["pipelines moss-tts, pipelines moss-tts-uncaptured: vllm-omni has no moss_tts.py"]
+
+
 def test_what_the_rest_has_shown_stays_shown_and_what_lags_is_not_run_again(machine, upgrade, run):
     machine.fails = {"eager talker": "KeyError: 12"}
     machine.old = {"eager talker": Outcome("eager", "talker", "FAIL", "KeyError: 7")}

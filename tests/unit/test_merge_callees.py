@@ -119,6 +119,12 @@ def test_a_class_that_a_file_does_not_name_has_to_be_imported() -> None:
     target, upstream = parse_module(UPSTREAM), Upstream("crane.py", "Crane")
     told = unlike_upstream({"omni.py": OURS.replace("(Crane)", "(Base)")}, target, upstream)[0]
     assert told.endswith('"Crane.hoist(self, "} (import Crane from crane there)')
+    texts = {
+        "yard/omni.py": "from yard.base import Base\n" + OURS.replace("(Crane)", "(Base)"),
+        "yard/base.py": "from yard.this_device import Crane\nclass Base(Crane):\n    ...\n",
+    }
+    told = unlike_upstream(texts, target, upstream)[0]
+    assert told.endswith("(import Crane from yard.base there)"), "which may choose it by the device"
 
 
 @pytest.mark.parametrize(

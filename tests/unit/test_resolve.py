@@ -500,6 +500,9 @@ def test_each_method_that_was_written_by_hand_gets_the_reason_that_is_about_it()
     assert _reason("A.more", told, {"A.more": "return self.input_duplex_rows"}) == f"came with: {told[1][1]}"
     called = {"A.help": "", "B.run": "self.help()", "A.run": "self.help()"}
     assert _reason("A.help", [("B.run", "as in A"), ("A.run", "it hangs")], called) == "for run: it hangs"
+    told = [("A.run", "a pooling stage leaves out the cache"), ("A.draw", "duplex hook before the sampler")]
+    edited = {"A.update": "self.update_duplex_rows()", "A.run": "self.update()", "A.draw": ""}
+    assert _reason("A.update", told, edited) == f"came with: {told[1][1]}", "it was always called there"
     both = {"A.help": "", "B.help": "", "B.run": "self.help()"}
     assert _reason("A.help", [("B.run", "as in C")], both) == "came with: as in C", "B has a help of its own"
 

@@ -859,8 +859,12 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
         counted["as_before"] = first_of(lines, _MOST)
     if data["ends_beside"]:
         counted["pending_that_may_show_nothing"] = data["ends_beside"]
-    if absent := [_named(run) for run in known if run["state"] == ABSENT]:
-        counted["absent"] = absent
+    absent: dict[str, list[str]] = {}
+    for run in known:
+        if run["state"] == ABSENT:
+            absent.setdefault(cut(run["why"], _KNOWN), []).append(_named(run))
+    if absent:
+        counted["absent"] = [f"{', '.join(these)}: {why}" for why, these in absent.items()]
     steps = {run: [_steps(row) for row in rows] for run, rows in data["costs"].items()}
     said = {name: data[name] for name in names[:2] if data[name]}
     return said | counted | {"not_passed": found} | ({"costs": steps} if steps else {})

@@ -275,19 +275,26 @@ def _reason(unit: str, reasons: Sequence[tuple[str, str]], edited: Mapping[str, 
     owner, named = f"{unit.partition('.')[0]}.", _word(unit)
     if said := own(unit):
         return "; ".join(dict.fromkeys(said))
+    names = names_in(edited.get(unit, ""))
+    words = {word for name in names for word in name.lower().split("_") if len(word) >= _LONG_WORD}
+
+    def nearness(note: str) -> int:
+        return len(words.intersection(_LETTERS.findall(note.lower())))
+
+    of_class = [note for of, note in reasons if of.startswith(owner)]
+    notes = of_class or [note for _, note in reasons]
+    most = max(map(nearness, notes), default=0)
     callers = [
         other
         for other, source in edited.items()
         if other != unit and named.search(source) and not _calls_its_own(other, unit, edited)
     ]
     for caller in sorted(callers, key=lambda one: not one.startswith(owner)):
-        if said := own(caller):
+        said = own(caller)
+        # what has always called it may have been edited for another reason
+        if said and (not most or any(map(nearness, said))):
             return f"for {caller.rpartition('.')[2]}: {'; '.join(dict.fromkeys(said))}"
-    of_class = [note for of, note in reasons if of.startswith(owner)]
-    notes = of_class or [note for _, note in reasons]
-    names = names_in(edited.get(unit, ""))
-    words = {word for name in names for word in name.lower().split("_") if len(word) >= _LONG_WORD}
-    about = [note for note in notes if words.intersection(_LETTERS.findall(note.lower()))] or notes
+    about = [note for note in notes if nearness(note) == most]
     # what names something else is about something else
     here = [note for note in about if names.intersection(code := _CODE.findall(note)) or not code]
     return f"came with: {'; '.join(dict.fromkeys(here or about))}"

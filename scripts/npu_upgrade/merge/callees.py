@@ -115,11 +115,28 @@ def unlike_upstream(texts: Mapping[str, str], target: Module, upstream: Upstream
             if unit.name not in methods:
                 found += [f"{place} {one}" for one in _leaves_out(calls, called)]
                 continue
-            known = re.search(rf"\b{upstream.class_name}\b", text)
-            more = "" if known else f" (import {upstream.class_name} from {upstream.module} there)"
+            source = _source_of(upstream, path, texts)
+            more = f" (import {upstream.class_name} from {source} there)" if source else ""
             told = _goes_past(unit, calls, called[unit.name], methods)
             found += [f"{place} {one}{more}" for one in told]
     return found
+
+
+def _source_of(upstream: Upstream, path: str, texts: Mapping[str, str]) -> str:
+    """Where a runner file is to import upstream's class from; empty where it has it.
+
+    A file of ours that it imports from, if that has the class: which one that is may depend on the device.
+    """
+    has = re.compile(rf"\b{upstream.class_name}\b")
+    if has.search(texts[path]):
+        return ""
+    modules = {other: other.removesuffix(".py").replace("/", ".") for other in texts}
+    ours = (
+        modules[other]
+        for other, text in texts.items()
+        if has.search(text) and re.search(rf"\bfrom {re.escape(modules[other])} import\b", texts[path])
+    )
+    return next(ours, upstream.module)
 
 
 def _goes_past(unit: Unit, calls: Calls, theirs: Calls, methods: Mapping[str, Unit]) -> Iterator[str]:
