@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_upgrade.code.statements import END, Statement, split_statements
-from npu_upgrade.port.narrow import narrowed
+from npu_upgrade.port.narrow import narrowed, with_same_steps
 from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved
 
 HEAD = "def step(self, batch):"
@@ -112,3 +112,53 @@ def test_before_a_branch_a_conflict_stays_whole() -> None:
     pieces = [*around(Conflict(*sides, "-"))[:2], *branch]
     assert narrowed(pieces) == pieces
     assert narrowed(pieces[:2]) != pieces[:2]
+
+
+NEW = ("meta = self.rows(batch)", "self.mark(meta)", "out = sample(logits, meta)")
+
+
+def beside(*ours: str, theirs: tuple[str, ...] = (), behind: tuple[str, ...] = ()) -> list[Piece]:
+    head = split_statements(HEAD + "\n    pass")[:1]
+    conflict = Conflict((), (), statements(*NEW), "-")
+    pieces = [
+        *head,
+        *statements(*ours),
+        conflict,
+        *(statements(*behind) if behind else ()),
+        *statements(TAIL),
+    ]
+    return with_same_steps(pieces, statements(*NEW, *theirs))
+
+
+def test_a_step_that_stands_beside_a_conflict_and_that_theirs_does_is_in_it() -> None:
+    """With the answer theirs it would run twice."""
+    pieces = beside("out = sample(logits, self.rows(batch))", "self.log()")
+    (one,) = conflicts(pieces)
+    assert keys(one.ours) == ["out = sample(logits, self.rows(batch))", "self.log()"]
+    assert keys(one.theirs) == ["self.log()", *NEW]
+    assert keys(tuple(resolved(pieces, "theirs"))) == [HEAD, "self.log()", *NEW, TAIL]
+    pieces = beside(behind=("self.log()", "out = sample(logits, self.rows(batch))"))
+    assert keys(tuple(resolved(pieces, "theirs"))) == [HEAD, *NEW, "self.log()", TAIL]
+    assert keys(tuple(resolved(pieces, "ours"))) == [
+        HEAD,
+        "self.log()",
+        "out = sample(logits, self.rows(batch))",
+        TAIL,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (("out = draw(logits)",), ()),  # another step
+        (("other = sample(logits)",), ()),  # for another name
+        (("out = sample(logits)",), ("out = sample(logits)",)),  # which the GPU side has there, too
+        (("if logits:", "    out = sample(logits)"), ()),  # in another block
+        (("out = sample(logits)", *OWN[:6]), ()),  # far from it
+    ],
+)
+def test_what_is_no_step_of_theirs_stays_beside_a_conflict(
+    ours: tuple[str, ...], theirs: tuple[str, ...]
+) -> None:
+    (one,) = conflicts(beside(*ours, theirs=theirs))
+    assert keys(one.ours) == []

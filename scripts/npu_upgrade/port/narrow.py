@@ -10,6 +10,7 @@ import ast
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from npu_upgrade.code.sequences import Change, changes, patience
 from npu_upgrade.code.statements import CONTINUES, Statement
@@ -19,6 +20,7 @@ from npu_upgrade.threeway.pieces import Conflict, Piece, syntax_error
 from npu_upgrade.threeway.trees import dump, parse_statement, statement_text
 
 _SMALLER = 0.7  # of the statements in a conflict: what makes it no smaller is left as it is
+_NEAR = 6  # statements from a conflict on, that what is done in it may stand beside it
 _FEW = 12  # statements of the NPU side that are shown beside a change of unclear place
 
 
@@ -37,6 +39,71 @@ def narrowed(pieces: Sequence[Piece]) -> list[Piece]:
             parts = [piece]
         out += parts
     return out
+
+
+def with_same_steps(pieces: Sequence[Piece], theirs: Sequence[Statement]) -> list[Piece]:
+    """``pieces`` with what stands beside a conflict in it where the conflict's theirs does that step, too.
+
+    A step gives the same names a value by the same call: taken beside theirs it would run twice. What the
+    whole of ``theirs`` has as it is stays outside, and so does what stands between, with either answer.
+    """
+    out = list(pieces)
+    known = {one.key for one in theirs}
+    place = 0
+    while place < len(out):
+        if isinstance(conflict := out[place], Conflict):
+            for way in (-1, 1):
+                steps = {*map(_step, conflict.theirs)} - {None, *map(_step, conflict.ours)}
+                level = _level([*conflict.base, *conflict.ours, *conflict.theirs])
+                at = _same_step(out, place, way, level, steps, known)
+                wider = _wider(out, place, at) if at is not None else None
+                if wider is not None and at is not None:
+                    first = min(at, place)
+                    out[first : max(at, place) + 1] = [wider]
+                    conflict, place = wider, first
+        place += 1
+    return out
+
+
+def _same_step(
+    pieces: Sequence[Piece], place: int, way: int, level: int, steps: set[Any], known: set[str]
+) -> int | None:
+    """Where one of the steps stands before (``way`` -1) or behind (1) a place, in its block and near."""
+    number = place + way
+    while 0 <= number < len(pieces) and abs(number - place) <= _NEAR:
+        one = pieces[number]
+        if not isinstance(one, Statement) or one.indent < level:
+            break
+        if one.indent == level and one.key not in known and _step(one) in steps:
+            return number
+        number += way
+    return None
+
+
+def _wider(pieces: Sequence[Piece], place: int, at: int) -> Conflict | None:
+    """The conflict at a place with a statement of ours that stands near it; None where that is no Python."""
+    conflict, step = pieces[place], pieces[at]
+    assert isinstance(conflict, Conflict)
+    assert isinstance(step, Statement)
+    first, last = min(at, place), max(at, place)
+    between = tuple(one for one in pieces[first + 1 : last] if isinstance(one, Statement))
+    sides = (conflict.base, conflict.ours, conflict.theirs)
+    if at < place:
+        base, ours, theirs = ((*between, *side) for side in sides)
+        ours = (step, *ours)
+    else:
+        base, ours, theirs = ((*side, *between) for side in sides)
+        ours = (*ours, step)
+    wider = Conflict(base, ours, theirs, conflict.reason)
+    return wider if syntax_error([*pieces[:first], wider, *pieces[last + 1 :]]) is None else None
+
+
+def _step(statement: Statement) -> tuple[str, str] | None:
+    """The names that a statement gives a value by one call, and what is called."""
+    tree = parse_statement(statement.key) if " = " in statement.key else None
+    if not isinstance(tree, ast.Assign) or not isinstance(tree.value, ast.Call):
+        return None
+    return ", ".join(map(ast.unparse, tree.targets)), ast.unparse(tree.value.func)
 
 
 def _continues(rest: Sequence[Piece]) -> bool:
