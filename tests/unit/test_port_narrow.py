@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from npu_upgrade.code.statements import END, Statement, split_statements
-from npu_upgrade.port.narrow import narrowed, with_same_steps
+from npu_upgrade.port.narrow import narrowed, with_definitions, with_same_steps
 from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved
 
 HEAD = "def step(self, batch):"
@@ -155,6 +157,7 @@ def test_a_step_that_stands_beside_a_conflict_and_that_theirs_does_is_in_it() ->
         (("out = sample(logits)",), ("out = sample(logits)",)),  # which the GPU side has there, too
         (("if logits:", "    out = sample(logits)"), ()),  # in another block
         (("out = sample(logits)", *OWN[:6]), ()),  # far from it
+        (("out = sample(logits)", "self.log(out)"), ()),  # and what is between them needs it
     ],
 )
 def test_what_is_no_step_of_theirs_stays_beside_a_conflict(
@@ -162,3 +165,31 @@ def test_what_is_no_step_of_theirs_stays_beside_a_conflict(
 ) -> None:
     (one,) = conflicts(beside(*ours, theirs=theirs))
     assert keys(one.ours) == []
+
+
+def test_what_theirs_reads_and_the_gpu_side_had_before_comes_with_it() -> None:
+    """Else the answer theirs would read a name without a value."""
+    whole = statements("meta = self.rows(batch)", "self.mark(meta)", "out = sample(logits, meta)", TAIL)
+    ours = statements("out = sample(logits, self.rows(batch))", TAIL)
+    head = split_statements(HEAD + "\n    pass")[:1]
+    conflict = Conflict((), ours[:1], whole[1:3], "-")
+    (one,) = conflicts(with_definitions([*head, conflict, ours[1]], [*head, *ours], [*head, *whole]))
+    assert keys(one.theirs) == list(NEW)
+    has = statements("meta = self.own_rows()", "out = sample(logits, meta)", TAIL)
+    pieces = [*head, has[0], replace(conflict, ours=has[1:2]), has[2]]
+    (one,) = conflicts(with_definitions(pieces, [*head, *has], [*head, *whole]))
+    assert keys(one.theirs) == list(NEW[1:]), "the NPU side has its own"
+    pieces = [*head, *statements("rows = self.rows(batch)"), replace(conflict, ours=()), ours[1]]
+    (one,) = conflicts(with_definitions(pieces, [*head, *ours[1:]], [*head, *whole]))
+    assert keys(one.theirs) == list(NEW[1:]), "the NPU side makes this call under another name"
+    branch = statements("if batch:", "    self.log()", "else:", "    self.mark(meta)", TAIL)
+    pieces = [*head, *branch[:2], Conflict((), (), branch[2:4], "-"), branch[4]]
+    (one,) = conflicts(with_definitions(pieces, [*head, *ours[1:]], [*head, whole[0], *branch]))
+    assert keys(one.theirs) == ["else:", "self.mark(meta)"], "a branch has no place before it"
+    looped = statements("for meta in self.rows(batch):", "    self.mark(meta)", TAIL)
+    pieces = [*head, Conflict((), (), looped[1:2], "-"), looped[2]]
+    (one,) = conflicts(with_definitions(pieces, [*head, TAIL_OF[0]], [*head, *looped]))
+    assert keys(one.theirs) == ["self.mark(meta)"], "what gives it is no statement to put there"
+
+
+TAIL_OF = statements(TAIL)

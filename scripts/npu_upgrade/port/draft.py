@@ -23,7 +23,7 @@ from npu_upgrade.lineage.imports import derive_imports
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.marked import comments_behind, marked_pieces
-from npu_upgrade.port.narrow import narrowed, with_same_steps
+from npu_upgrade.port.narrow import narrowed, with_definitions, with_same_steps
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import laid_out
@@ -233,6 +233,7 @@ def _draft(
             theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
         merged = merge_method(base, ours, theirs, Context(takes_new=True))
         pieces = with_same_steps(narrowed(merged.pieces), theirs)
+        pieces = with_definitions(pieces, ours, theirs)
         conflicts = [piece for piece in pieces if isinstance(piece, Conflict)]
         anew = [one for one in conflicts if len(one.ours) > _OWN]
         beyond = _of_rewritten(left, anew, pieces, ours, known) if anew else []

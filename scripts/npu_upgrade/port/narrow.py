@@ -14,9 +14,10 @@ from typing import Any
 
 from npu_upgrade.code.sequences import Change, changes, patience
 from npu_upgrade.code.statements import CONTINUES, Statement
+from npu_upgrade.code.uses import defines, free_names, reads
 from npu_upgrade.threeway.align import align_similar
 from npu_upgrade.threeway.layout import as_lines
-from npu_upgrade.threeway.pieces import Conflict, Piece, syntax_error
+from npu_upgrade.threeway.pieces import Conflict, Piece, resolved, syntax_error
 from npu_upgrade.threeway.trees import dump, parse_statement, statement_text
 
 _SMALLER = 0.7  # of the statements in a conflict: what makes it no smaller is left as it is
@@ -65,6 +66,43 @@ def with_same_steps(pieces: Sequence[Piece], theirs: Sequence[Statement]) -> lis
     return out
 
 
+def with_definitions(
+    pieces: Sequence[Piece], ours: Sequence[Statement], theirs: Sequence[Statement]
+) -> list[Piece]:
+    """``pieces`` with what gives the names a value that a conflict's theirs reads, and ours does not have.
+
+    The GPU side has it as it was before, so that no change brings it. A call that the NPU side makes itself
+    is not made once more.
+    """
+    out = list(pieces)
+    known = free_names(ours) | free_names(theirs)
+    for place, piece in enumerate(out):
+        for _ in range(_NEAR if isinstance(piece, Conflict) else 0):
+            conflict = out[place]
+            assert isinstance(conflict, Conflict)
+            there = resolved(out, "theirs")
+            lost = (free_names(there) - known) & reads(one.key for one in conflict.theirs)
+            first = next((n for n, one in enumerate(theirs) if one in conflict.theirs), 0) if lost else 0
+            gives = next((one for one in reversed(theirs[:first]) if defines([one.key]) & lost), None)
+            called = _called(gives.key) if gives else None
+            if gives is None or called is None or any(called & (_called(one.key) or set()) for one in there):
+                break
+            here = gives.shifted(_level(conflict.theirs) - gives.indent)
+            more = replace(conflict, theirs=(here, *conflict.theirs))
+            if syntax_error([*out[:place], more, *out[place + 1 :]]) is not None:
+                break
+            out[place] = more
+    return out
+
+
+def _called(key: str) -> set[str] | None:
+    """What an assignment calls, None where it is none."""
+    tree = parse_statement(key)
+    if not isinstance(tree, ast.Assign):
+        return None
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
 def _same_step(
     pieces: Sequence[Piece], place: int, way: int, level: int, steps: set[Any], known: set[str]
 ) -> int | None:
@@ -81,13 +119,18 @@ def _same_step(
 
 
 def _wider(pieces: Sequence[Piece], place: int, at: int) -> Conflict | None:
-    """The conflict at a place with a statement of ours that stands near it; None where that is no Python."""
+    """The conflict at a place with a statement of ours that stands near it.
+
+    None where that is no Python, or what is between them reads what the statement gives.
+    """
     conflict, step = pieces[place], pieces[at]
     assert isinstance(conflict, Conflict)
     assert isinstance(step, Statement)
     first, last = min(at, place), max(at, place)
     between = tuple(one for one in pieces[first + 1 : last] if isinstance(one, Statement))
     sides = (conflict.base, conflict.ours, conflict.theirs)
+    if at < place and reads(one.key for one in between) & defines([step.key]):
+        return None  # it is between the two for what the step gives
     if at < place:
         base, ours, theirs = ((*between, *side) for side in sides)
         ours = (step, *ours)
