@@ -482,7 +482,7 @@ def test_a_reason_is_kept_of_a_method_in_which_nothing_is_of_ones_own_hand(world
         job.journal.add(Answer, id="emulate-eager-pooling", how="accept", stage="finding", note=note)
     assert _by_hand(job, load_plan(job)) == [
         (unit, "as vllm-ascend does"),
-        ("emulate-eager-pooling", "a pooling stage unwraps its output"),
+        ("for eager pooling, which failed", "a pooling stage unwraps its output"),
     ], "what was written for a failed run is said, where no method has the same reason"
 
 

@@ -264,7 +264,12 @@ def _by_hand(job: Job, plan: Plan) -> list[tuple[str, str]]:
     by_hand += [(unit, "after the GPU side") for unit in plan.after_gpu if unit not in named]
     # what was corrected for a failed run is of no one method
     noted = [e for e in job.journal.answers() if e.how == "accept" and e.note and e.id.startswith("emulate-")]
-    return by_hand + [(e.id, e.note) for e in noted if not any(e.note in why for _, why in by_hand)]
+    runs = {e.id: e.id.removeprefix("emulate-").replace("-", " ", 1) for e in noted}
+    return by_hand + [
+        (f"for {runs[e.id]}, which failed", e.note)
+        for e in noted
+        if not any(e.note in why for _, why in by_hand)
+    ]
 
 
 def _by_reason(told: Iterable[tuple[str, str]]) -> list[str]:
