@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 
+import pytest
 from code_gen import versions
 from drawn import examples
 from hypothesis import given, settings
@@ -95,3 +96,28 @@ def test_resembling_is_same_target_or_similar_text():
 def test_weight_counts_words():
     assert weight("else:") == 1
     assert weight("x = self.f(a, b)") > weight("x = a")
+
+
+@pytest.mark.parametrize(
+    ("condition", "pairs"), [("self.deep", True), ("self.deep and out", True), ("out", False)]
+)
+def test_an_else_is_not_paired_with_that_of_another_block(condition: str, pairs: bool) -> None:
+    """What stands below it would come under the wrong condition."""
+    base = lines("""
+        out = self.run(batch)
+        if self.deep:
+            tokens, rest = out
+        else:
+            tokens = out
+        return tokens
+    """)
+    side = lines(f"""
+        out = self.run(batch)
+        if {condition}:
+            self.log(out)
+        else:
+            self.log("none")
+        tokens = self.read(out)
+        return tokens
+    """)
+    assert (("else:", "else:") in paired(align(base, side), base, side)) == pairs

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from npu_upgrade.code.sequences import Change, Pair, changes, patience, similarity
-from npu_upgrade.code.statements import Statement
+from npu_upgrade.code.statements import CONTINUES, Statement
 
 SIMILAR = 0.6
 """From this share of common text on, two statements count as versions of one another."""
@@ -30,7 +30,38 @@ def align(base: Sequence[Statement], side: Sequence[Statement]) -> list[Pair]:
     if len(by_depth) == min(len(base), len(side)):
         return by_depth
     any_depth = _solid_runs(patience([s.key for s in base], [s.key for s in side]), base, side)
-    return max(by_depth, any_depth, key=lambda pairs: sum(weight(base[i].key) for i, _ in pairs))
+    best = max(by_depth, any_depth, key=lambda pairs: sum(weight(base[i].key) for i, _ in pairs))
+    return _less_foreign_branches(best, base, side)
+
+
+def _less_foreign_branches(
+    pairs: list[Pair], base: Sequence[Statement], side: Sequence[Statement]
+) -> list[Pair]:
+    """``pairs`` without the ``else:`` of one block that was paired with that of another one."""
+    mates = dict(pairs)
+    paired = {*mates.values()}
+    kept = []
+    for i, j in pairs:
+        if CONTINUES.match(base[i].key):
+            a, b = _opener(base, i), _opener(side, j)
+            free = a is not None and b is not None and a not in mates and b not in paired
+            alike = free and resembles(base[a], side[b])
+            if not alike and (a is None or mates.get(a) != b):
+                continue
+        kept.append((i, j))
+    return kept
+
+
+def _opener(side: Sequence[Statement], number: int) -> int | None:
+    """The header of the first branch of the block that a branch belongs to."""
+    indent = side[number].indent
+    for before in range(number - 1, -1, -1):
+        one = side[before]
+        if one.indent < indent:
+            break
+        if one.indent == indent and not CONTINUES.match(one.key):
+            return before
+    return None
 
 
 def _align_by_depth(base: Sequence[Statement], side: Sequence[Statement]) -> list[Pair]:
