@@ -575,3 +575,37 @@ def test_the_head_of_a_function_stays_out_of_the_conflict_in_it():
 def test_a_combined_condition_is_written_as_people_write_it(text, want):
     """``ast.unparse`` puts brackets around a ``not``; in a text, or where they mean something, they stay."""
     assert as_written(text) == want
+
+
+UPDATES = "return super()._update_states(scheduler_output)"
+OWN_UPDATES = "return OmniRunner._update_states(self, scheduler_output)"
+NEW_UPDATES = """
+    if scheduler_output.copies:
+        self.copy_blocks(scheduler_output.copies)
+    metadata = super()._update_states(scheduler_output)
+    self._track(scheduler_output)
+    return metadata
+"""
+
+
+def test_a_call_of_ours_in_the_place_of_upstreams_goes_where_upstream_makes_it_now():
+    want = NEW_UPDATES.replace("super()._update_states(", "OmniRunner._update_states(self, ")
+    check(merge(UPDATES, OWN_UPDATES, NEW_UPDATES), want, "combined")
+    noted = "# Omni's own\n" + OWN_UPDATES
+    assert "# Omni's own" in merge(UPDATES, noted, NEW_UPDATES).text()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (OWN_UPDATES + " or batch", NEW_UPDATES),  # ours changed more
+        ("self.note()\n" + OWN_UPDATES, NEW_UPDATES),
+        (OWN_UPDATES, NEW_UPDATES.replace("_states(scheduler_output)", "_states(scheduler_output, True)")),
+        (OWN_UPDATES, NEW_UPDATES.replace("self._track", "again = super()._update_states")),
+        (OWN_UPDATES, NEW_UPDATES.replace("super()._update_states", "self.update")),  # it is gone
+    ],
+)
+def test_a_call_of_ours_that_has_no_one_place_in_upstreams_new_text_is_asked(ours: str, theirs: str):
+    merged = merge(UPDATES, ours, theirs)
+    assert merged.conflicts or any("OmniRunner" in flag.ours for flag in merged.flags)
+    assert "super()._update_states" not in merged.text() or merged.conflicts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.code.sequences import changes, patience
@@ -20,8 +21,11 @@ from npu_upgrade.threeway.trees import (
     parse_statement,
     same,
     statement_text,
+    substituted,
+    wraps,
 )
 
+_TELLING = 3  # names in a call that says what it is for
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
 
@@ -67,6 +71,54 @@ def merge_statement(
     merged.chained = in_ours if in_theirs == in_base else in_theirs
     kept, dropped = ", ".join(merge.kept_callees), ", ".join(merge.dropped)
     return MergedStatement(statement_text(merged), kept, dropped, merge.near)
+
+
+def with_our_calls(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[str] | None:
+    """``theirs`` with the calls that ours makes in the place of base's, where that is all that ours changed.
+
+    None where ours changed more, or theirs does not have each of base's calls exactly once.
+    """
+    if len(base) != len(ours):
+        return None
+    swaps = []
+    for before, own in zip(base, ours, strict=True):
+        if before != own:
+            trees = _trees(before, own)
+            swap = _other_call(*trees) if trees else None
+            if swap is None:
+                return None
+            swaps.append(swap)
+    merged = list(theirs)
+    for old, new in swaps:
+        found = [
+            (n, tree) for n, key in enumerate(merged) if (tree := parse_statement(key)) and wraps(tree, old)
+        ]
+        wanted = dump(old)
+        if len(found) != 1 or sum(dump(node) == wanted for node in ast.walk(found[0][1])) != 1:
+            return None
+        number, tree = found[0]
+        changed = substituted(tree, old, new)
+        changed.chained = tree.chained
+        merged[number] = statement_text(changed)
+    return merged if swaps else None
+
+
+def _other_call(before: Node, own: Node) -> tuple[Node, Node] | None:
+    """The one call of a statement that is another function's in ``own``, and that one."""
+    if type(before) is not type(own) or other_operator(before, own):
+        return None
+    if isinstance(before, ast.Call) and not same(before.func, own.func):
+        telling = len(re.findall(r"\w+", ast.unparse(before))) >= _TELLING
+        return (before, own) if telling else None
+    pairs: list[tuple[Node, Node]] = []
+    for name in before._fields:
+        left, right = getattr(before, name, None), getattr(own, name, None)
+        if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+            pairs += [pair for pair in zip(left, right, strict=True) if not same(*pair)]
+        elif not same(left, right):
+            pairs.append((left, right))
+    whole = len(pairs) == 1 and all(isinstance(one, ast.AST) for one in pairs[0])
+    return _other_call(*pairs[0]) if whole else None
 
 
 def agreed_version(base: str, version: str, ours: str) -> str:

@@ -29,7 +29,7 @@ from npu_upgrade.threeway.comments import (
     with_inline,
 )
 from npu_upgrade.threeway.commute import commute
-from npu_upgrade.threeway.expressions import merge_statement
+from npu_upgrade.threeway.expressions import merge_statement, with_our_calls
 from npu_upgrade.threeway.layout import as_lines
 from npu_upgrade.threeway.pieces import Conflict, Flag, Piece
 from npu_upgrade.threeway.renaming import are_alike
@@ -245,8 +245,29 @@ class ThreeWay:
                 self._keep_ours(span, "replaced", reason)
         elif self._only_inserted(kept_ours, span):
             self._insert_into_replaced(span, kept_ours)
-        else:
+        elif not self._take_with_our_calls(span):
             self._split_tail(span, kept_ours)
+
+    def _take_with_our_calls(self, span: Span) -> bool:
+        """Take upstream's text where all that ours has of its own there are calls in the place of others."""
+        base, ours, theirs = self._run(span)
+        keys = with_our_calls(_keys(base), _keys(ours), _keys(theirs))
+        if keys is None:
+            return False
+        reason = "ours calls something else here, and so does upstream's new text now"
+        self._flag("combined", reason, base, ours, theirs)
+        for number, (before, own) in enumerate(zip(base, ours, strict=True), span.o0):
+            kept = own_comments(before.comments, own.comments)
+            self._orphans += shift_comments(kept, self.shift_ours[number])
+        self._drop(defines(_keys(ours)) - defines(keys))
+        for number, key in enumerate(keys, span.t0):
+            statement = self.theirs[number].shifted(self.shift_theirs[number])
+            if key != statement.key:
+                sides = (statement.code, *(one.code for one in ours))
+                statement = replace(statement, key=key, lines=as_lines(key, statement.indent, sides))
+            self._emit(statement)
+        self.automatic += max(len(base), len(keys))
+        return True
 
     def _keep_ours(self, span: Span, kind: str, reason: str) -> None:
         base, ours, theirs = self._run(span)
