@@ -1335,7 +1335,7 @@ def test_a_failure_of_graphs_comes_with_what_the_runners_call_otherwise(
     machine, upgrade, run, monkeypatch, capsys, why, told
 ):
     monkeypatch.setattr(
-        asking, "_unlike_upstream", lambda walk, told: {"unlike_upstream": ["run calls winch"]}
+        asking, "_unlike_upstream", lambda walk, told, said="": {"unlike_upstream": ["run calls winch"]}
     )
     upgrade.write_plan(items=[])
     upgrade.job.begin("merge")

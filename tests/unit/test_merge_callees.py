@@ -111,7 +111,7 @@ def test_what_is_called_otherwise_than_upstream_does_is_named() -> None:
     )
     assert leaves_out == (
         "OmniCrane.capture (omni.py:5) calls self.choose(), to which upstream's plain_capture gives "
-        "even=load > 1 besides"
+        "even besides"
     )
 
 

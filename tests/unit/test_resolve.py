@@ -867,7 +867,7 @@ def test_what_a_run_with_graphs_would_fail_by_is_told_once_with_the_first_flags(
     """A run that fails by each of these, one after the other, costs more than to read them."""
     calls = []
 
-    def unlike(walk: Walk, told: str) -> dict[str, list[str]]:
+    def unlike(walk: Walk, told: str, said: str = "") -> dict[str, list[str]]:
         calls.append(told)
         return {"unlike_upstream": [told, "run calls winch"]}
 
@@ -879,6 +879,15 @@ def test_what_a_run_with_graphs_would_fail_by_is_told_once_with_the_first_flags(
     assert (len(calls), "unlike_upstream" in data) == (1, False)
     data = upgrade("next")[1]  # which shows again what was shown
     assert (len(calls), data["unlike_upstream"][1]) == (2, "run calls winch")
+
+
+def test_a_replacement_that_a_flag_names_is_not_told_again() -> None:
+    told = 'Own.run (own.py:3) calls self.winch(...): replace: {"self.winch(": "A.hoist(self, "}'
+    flag = 'own.py:3-9: Own.run: the call; `with` and replace: {"self.winch(": "A.hoist(self, "}'
+    assert asking._is_said(told, flag)
+    assert not asking._is_said(told, flag.replace("Own.run", "Own.stop"))
+    assert not asking._is_said(told, flag.replace("hoist", "lower"))
+    assert not asking._is_said("Own.run (own.py:3) calls self.choose() without even", flag)
 
 
 def test_an_edit_by_hand_is_checked_before_anything_is_asked_again(

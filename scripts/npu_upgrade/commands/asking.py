@@ -50,6 +50,7 @@ from npu_upgrade.port.moved_on import moved_on
 from npu_upgrade.sources.tree import SourceTree
 
 _SHOWN = "shown.json"
+_REPLACED = re.compile(r"replace: \{[^}]*\}")
 _NUMBER = re.compile(r"\d+")
 _OF_GRAPHS = re.compile(r"ACL graph|graph captur", re.IGNORECASE)
 _GRAPHS_FAIL = "graphs fail by these one after the other, and the old pair too: correct them together"
@@ -118,7 +119,8 @@ def asked(walk: Walk, step: Step, *, again: bool) -> Asked:
     if any(one.is_run and _OF_GRAPHS.search(" ".join(one.texts.values())) for one in new):
         others |= _unlike_upstream(walk, _GRAPHS_FAIL)
     elif kind in (ITEM, LOOK) and (again or _GRAPHS_MAY_FAIL not in shown_once):  # before a run fails by it
-        others |= _unlike_upstream(walk, _GRAPHS_MAY_FAIL)
+        said = " ".join(one.what for one in new)  # a flag may have the same replacement
+        others |= _unlike_upstream(walk, _GRAPHS_MAY_FAIL, said)
         shown_now.append(_GRAPHS_MAY_FAIL)
     write_atomic(walk.folder / _SHOWN, msgspec.json.encode(sorted(shown_once.union(shown_now))))
     data |= others
@@ -211,8 +213,11 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
     return {name: said for name, said in found.items() if said}
 
 
-def _unlike_upstream(walk: Walk, told: str) -> dict[str, list[str]]:
-    """Where the runners call otherwise than upstream's, which shows as graphs run; ``told`` before it."""
+def _unlike_upstream(walk: Walk, told: str, said: str = "") -> dict[str, list[str]]:
+    """Where the runners call otherwise than upstream's, which shows as graphs run; ``told`` before it.
+
+    What was ``said`` is not among it.
+    """
     inputs = walk.facts.get("inputs") or {}
     if not inputs.get("omni") or not inputs.get("ascend"):
         return {}
@@ -222,10 +227,16 @@ def _unlike_upstream(walk: Walk, told: str) -> dict[str, list[str]]:
         side = omni_side(trees.omni)
         target = read_runner(trees.ascend, side.upstream.path)
         texts = {one.path: (walk.root / one.path).read_text("utf-8") for one in side.runners}
-        found = unlike_upstream(texts, target, side.upstream)
+        found = [one for one in unlike_upstream(texts, target, side.upstream) if not _is_said(one, said)]
     except (UpgradeError, OSError, ValueError):  # hints are no reason to ask nothing
         return {}
     return {"unlike_upstream": [told, *found]} if found else {}
+
+
+def _is_said(one: str, said: str) -> bool:
+    """Whether the text to replace, in a method, was said of that method."""
+    unit, replaced = one.partition(" ")[0], _REPLACED.search(one)
+    return replaced is not None and f"{unit}: " in said and replaced[0] in said
 
 
 def _not_taken(

@@ -163,7 +163,7 @@ def _leaves_out(calls: Calls, called: Mapping[str, Calls]) -> Iterator[str]:
         for caller, theirs in called.items():
             for call in theirs.get(name, ()):
                 rest = [one for one in call.keywords if one.arg and one.arg not in given]
-                more.setdefault(caller, []).extend(f"{one.arg}={ast.unparse(one.value)}" for one in rest)
+                more.setdefault(caller, []).extend(str(one.arg) for one in rest)
         told = "; ".join(f"{caller} gives {', '.join(rest)}" for caller, rest in more.items() if rest)
         if told and None not in given:
             yield f"calls self.{name}(), to which upstream's {told} besides"
