@@ -307,8 +307,12 @@ def test_what_was_not_ported_is_counted_by_feature(upgrade, deliver) -> None:
 
 def test_of_methods_written_by_hand_it_is_not_said_that_all_of_it_was_ported(upgrade) -> None:
     units = {"h0": "TideRunner.step", "h1": "TideRunner.step", "h2": "TideRunner.other"}
+    units |= {"h3": "TideRunner.old", "h4": "TideRunner.older"}
+    passed = {"h3": ["passed over before: vllm-omni 0.27.0rc1 has it already"]}
+    passed["h4"] = [f"needs h3: {passed['h3'][0]}"]
     hunks = [
         {"id": name, "tier": 3, "path": RUNNER, "unit": unit, "group": unit.lower()}
+        | {"reasons": passed.get(name, [])}
         for name, unit in units.items()
     ]
     (upgrade.job.folder / "port.json").write_text(json.dumps({"hunks": hunks, "refused": []}))
@@ -318,6 +322,7 @@ def test_of_methods_written_by_hand_it_is_not_said_that_all_of_it_was_ported(upg
     assert told == {
         "Not ported from the GPU side": ["tiderunner.step: 1 hunk", "tiderunner.other: 1 hunk"],
         "In methods written by hand, in another form or not ported": ["tiderunner.step: 1 hunk"],
+        "Not ported, as by the upgrades before": ["tiderunner.old, tiderunner.older"],
     }
 
 

@@ -30,6 +30,7 @@ from npu_upgrade.job.job import NEIGHBOUR, SYNC, Job, naming, ruling
 from npu_upgrade.job.plan_file import Plan, load_plan
 from npu_upgrade.job.upgrade import not_for, not_run
 from npu_upgrade.job.validation import Validation, validate
+from npu_upgrade.port.rank import PASSED_OVER
 
 TAGS = ("NPU", "Misc")  # of the commit's title: the first that the project has
 
@@ -298,14 +299,19 @@ def _not_ported(job: Job, after_gpu: Collection[str]) -> list[Section]:
     decided = {id_ for id_, how in said.items() if how in ("by-hand", "waive")}
     left = [hunk for hunk in port_survey(job.folder).get("hunks", []) if hunk["id"] not in decided]
     own = [hunk for hunk in left if hunk["unit"] in after_gpu and said.get(hunk["id"]) != "leave"]
+    other = [hunk for hunk in left if hunk not in own]
+    before = [one for one in other if any(PASSED_OVER in why for why in one.get("reasons", ()))]
     told = {
-        "Not ported from the GPU side": [hunk for hunk in left if hunk not in own],
+        "Not ported from the GPU side": [hunk for hunk in other if hunk not in before],
         "In methods written by hand, in another form or not ported": own,
+        "Not ported, as by the upgrades before": before,
     }
-    return [
+    found = [
         _by_feature(heading, [str(hunk.get("group") or hunk["unit"]) for hunk in hunks])
         for heading, hunks in told.items()
     ]
+    names = dict.fromkeys(str(hunk.get("group") or hunk["unit"]) for hunk in before)
+    return [*found[:-1], replace(found[-1], items=[", ".join(names)] if names else [])]
 
 
 def _by_feature(heading: str, features: Sequence[str]) -> Section:

@@ -29,6 +29,9 @@ from npu_upgrade.threeway.align import weight
 FOLLOWED = 0.3
 """From this share on, the NPU side counts as having taken over the code around a hunk."""
 
+PASSED_OVER = "passed over before"
+"""What a hunk is called that an earlier upgrade of the NPU side could have taken."""
+
 _NEAR = 8  # statements of the GPU unit on each side of a hunk
 
 
@@ -198,9 +201,7 @@ def _judge(
     elif hunk.kind == "base" and (besides := sorted(used_besides(hunk, hunks, npu))):
         ranked.lower(2, f"half of a feature: the GPU side has long used {', '.join(besides)} of it too")
     elif hunk.kind == "method" and before and before.unit(hunk.runner.kind, hunk.unit):
-        ranked.lower(
-            3, f"passed over before: vllm-omni {before.tree.version or before.tree.spec} has it already"
-        )
+        ranked.lower(3, f"{PASSED_OVER}: vllm-omni {before.tree.version or before.tree.spec} has it already")
 
 
 def _calls(hunk: Hunk) -> set[str]:
