@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from npu_upgrade.code.statements import END, Statement, split_statements
-from npu_upgrade.port.narrow import narrowed, with_definitions, with_same_steps
+from npu_upgrade.port.narrow import less_made_twice, narrowed, with_definitions, with_same_steps
 from npu_upgrade.threeway.pieces import Conflict, Piece, render_pieces, resolved
 
 HEAD = "def step(self, batch):"
@@ -193,3 +193,31 @@ def test_what_theirs_reads_and_the_gpu_side_had_before_comes_with_it() -> None:
 
 
 TAIL_OF = statements(TAIL)
+
+
+COLLECT = ('with timed("collect"):', "    parts = self.collect()")
+
+
+def test_a_call_that_the_npu_side_makes_is_not_made_twice_for_nothing() -> None:
+    """It may be one that all ranks make together."""
+    head = split_statements(HEAD + "\n    pass")[:1]
+    ours = statements("out = self.build()", "out.parts = self.collect()", TAIL)
+    brought = statements(*COLLECT)
+    pieces, gone = less_made_twice([*head, ours[0], *brought, *ours[1:]], [*head, *ours])
+    assert (keys(tuple(resolved(pieces, "ours"))), gone) == ([HEAD, *keys(ours)], ["self.collect()"])
+
+
+@pytest.mark.parametrize(
+    ("ours", "brought"),
+    [
+        (("out.parts = self.collect()", "self.log(parts)"), COLLECT),  # it is read
+        (("self.log(out)",), COLLECT),  # the NPU side makes no such call
+        (("out.parts = self.collect()", *COLLECT), COLLECT),  # nothing was brought
+        (("out.parts = self.collect()",), ("self.parts = self.collect()",)),  # the object has it after
+    ],
+)
+def test_a_call_that_is_for_something_stays(ours: tuple[str, ...], brought: tuple[str, ...]) -> None:
+    head = split_statements(HEAD + "\n    pass")[:1]
+    own = statements(*ours, TAIL)
+    before = [*head, *statements(*brought), *own]
+    assert less_made_twice(before, [*head, *own]) == (before, [])

@@ -23,7 +23,7 @@ from npu_upgrade.lineage.imports import derive_imports
 from npu_upgrade.port.driven import Upstream
 from npu_upgrade.port.hunks import Hunk
 from npu_upgrade.port.marked import comments_behind, marked_pieces
-from npu_upgrade.port.narrow import narrowed, with_definitions, with_same_steps
+from npu_upgrade.port.narrow import less_made_twice, narrowed, with_definitions, with_same_steps
 from npu_upgrade.port.needs import Ranked
 from npu_upgrade.port.npu_side import NpuSide
 from npu_upgrade.port.place import laid_out
@@ -38,6 +38,7 @@ _SHOWN = 100  # characters of a statement
 _OWN = 40  # statements: what the NPU side has so much of in its own way stays, and is left to a person
 _REWRITTEN = "the GPU side wrote this anew, and the NPU side has its own, which stays"
 _LACKS = "left out with what belongs to it, for the NPU class has no such method (name it to take it)"
+_MADE_TWICE = "left out, for the NPU side makes this call itself and nothing reads what it would give here"
 _CALL = re.compile(r"\bself\.(\w+)\(")
 _MOST = 0.5  # of a method's statements in one conflict: beyond that, nothing was combined
 
@@ -233,7 +234,7 @@ def _draft(
             theirs = _without(base, theirs, {*upstream.after} - npu.upstream_keys)
         merged = merge_method(base, ours, theirs, Context(takes_new=True))
         pieces = with_same_steps(narrowed(merged.pieces), theirs)
-        pieces = with_definitions(pieces, ours, theirs)
+        pieces, twice = less_made_twice(with_definitions(pieces, ours, theirs), ours)
         conflicts = [piece for piece in pieces if isinstance(piece, Conflict)]
         anew = [one for one in conflicts if len(one.ours) > _OWN]
         beyond = _of_rewritten(left, anew, pieces, ours, known) if anew else []
@@ -251,6 +252,7 @@ def _draft(
         pieces = marked_pieces(pieces, ours, copied, comments_behind(module, module.units[first.unit]))
     text = render_pieces(pieces, ("NPU side", f"{GPU} before", GPU))
     decided += [f"{one.reason}: {cut(' '.join(one.theirs.split()), _SHOWN)}" for one in merged.flags]
+    decided += [f"{_MADE_TWICE}: {one}" for one in twice]
     ids = tuple(hunk.id for hunk in left)
     return Draft(first.runner.path, first.unit, first.group, ids, text, len(conflicts), tuple(decided))
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from npu_upgrade.code.sequences import Change, changes, patience
-from npu_upgrade.code.statements import CONTINUES, Statement
+from npu_upgrade.code.statements import CONTINUES, Statement, nodes_of
 from npu_upgrade.code.uses import defines, free_names, reads
 from npu_upgrade.threeway.align import align_similar
 from npu_upgrade.threeway.layout import as_lines
@@ -93,6 +93,53 @@ def with_definitions(
                 break
             out[place] = more
     return out
+
+
+def less_made_twice(pieces: Sequence[Piece], ours: Sequence[Statement]) -> tuple[list[Piece], list[str]]:
+    """``pieces`` without the calls brought in that ours makes itself, where nothing reads what they give.
+
+    What such a call gives was for something that did not come. With them goes a header of which nothing is
+    left. Returns the calls left out, too.
+    """
+    own = {one.key for one in ours}
+    made = {name for one in ours for name in _made(one)}
+    read = [reads(one.key for one in resolved(pieces, side)) for side in ("ours", "theirs")]
+    out, gone = list(pieces), list[str]()
+    for number in range(len(out) - 1, -1, -1):
+        one = out[number]
+        if not isinstance(one, Statement) or one.key in own:
+            continue
+        tree = parse_statement(one.key)
+        if not isinstance(tree, ast.Assign) or not isinstance(tree.value, ast.Call):
+            continue
+        names = all(isinstance(target, ast.Name) for target in tree.targets)
+        called = ast.unparse(tree.value.func)
+        if not names or called not in made or any(defines([one.key]) & side for side in read):
+            continue
+        header = out[number - 1] if number and _is_empty_without(out, number) else None
+        first = number - (isinstance(header, Statement) and header.key not in own)
+        left = [*out[:first], *out[number + 1 :]]
+        if syntax_error(left) is None:
+            out = left
+            gone.append(f"{called}()")
+    return out, gone
+
+
+def _is_empty_without(pieces: Sequence[Piece], number: int) -> bool:
+    """Whether a statement is all that stands below the header before it."""
+    here, above = pieces[number], pieces[number - 1]
+    after = pieces[number + 1] if number + 1 < len(pieces) else None
+    if not isinstance(here, Statement) or not isinstance(above, Statement) or isinstance(after, Conflict):
+        return False
+    alone = after is None or after.indent < here.indent
+    return above.is_header and above.indent < here.indent and alone
+
+
+def _made(statement: Statement) -> Iterator[str]:
+    """The methods of ``self`` that a statement calls."""
+    for node in nodes_of(statement.key):
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)).startswith("self."):
+            yield name
 
 
 def _called(key: str) -> set[str] | None:
