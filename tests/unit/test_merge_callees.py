@@ -115,6 +115,15 @@ def test_what_is_called_otherwise_than_upstream_does_is_named() -> None:
     )
 
 
+def test_what_the_called_method_makes_otherwise_now_is_named_of_what_is_left_out() -> None:
+    upstream = Upstream("crane.py", "Crane")
+    target = parse_module(UPSTREAM.replace("return even", "return even and load > 0"))
+    before = parse_module(UPSTREAM)
+    told = unlike_upstream({"omni.py": OURS}, target, upstream, before)[1]
+    assert told.endswith("gives even besides; what it makes of even has changed")
+    assert unlike_upstream({"omni.py": OURS}, before, upstream, before)[1].endswith("even besides")
+
+
 def test_a_class_that_a_file_does_not_name_has_to_be_imported() -> None:
     target, upstream = parse_module(UPSTREAM), Upstream("crane.py", "Crane")
     told = unlike_upstream({"omni.py": OURS.replace("(Crane)", "(Base)")}, target, upstream)[0]

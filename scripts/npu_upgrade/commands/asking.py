@@ -47,7 +47,7 @@ from npu_upgrade.merge.callees import unlike_upstream
 from npu_upgrade.merge.nowhere import nowhere
 from npu_upgrade.merge.untaken import untaken
 from npu_upgrade.port.moved_on import moved_on
-from npu_upgrade.sources.tree import SourceTree
+from npu_upgrade.sources.tree import SourceTree, open_source
 
 _SHOWN = "shown.json"
 _REPLACED = re.compile(r"replace: \{[^}]*\}")
@@ -227,7 +227,10 @@ def _unlike_upstream(walk: Walk, told: str, said: str = "") -> dict[str, list[st
         side = omni_side(trees.omni)
         target = read_runner(trees.ascend, side.upstream.path)
         texts = {one.path: (walk.root / one.path).read_text("utf-8") for one in side.runners}
-        found = [one for one in unlike_upstream(texts, target, side.upstream) if not _is_said(one, said)]
+        copied = walk.facts.get("copies_of")
+        before = read_runner(open_source(str(copied)), side.upstream.path) if copied else None
+        found = unlike_upstream(texts, target, side.upstream, before)
+        found = [one for one in found if not _is_said(one, said)]
     except (UpgradeError, OSError, ValueError):  # hints are no reason to ask nothing
         return {}
     return {"unlike_upstream": [told, *found]} if found else {}
@@ -302,7 +305,6 @@ def preparing(walk: Walk) -> Command | None:
         return None
     from npu_upgrade.environments.store import is_ready
     from npu_upgrade.gates.emulation.environment import check_machine, environment_spec
-    from npu_upgrade.sources.tree import open_source
 
     omni, ascend = (str(inputs[role]["spec"]) for role in ("omni", "ascend"))
     try:

@@ -121,6 +121,7 @@ def walk(job: Job) -> Walk:
         other=[brief(record) | {"why": why} for record, why in one.others],
         facts={
             "inputs": msgspec.to_builtins(job.inputs),
+            "copies_of": (plan.versions.get("base") or {}).get("spec") if plan else None,
             "repo": job.repo,
             "branch": job.branch,
             "tree": one.subject.tree if one.subject else None,

@@ -12,6 +12,7 @@ from textwrap import dedent
 from npu_upgrade.code.module import Module, Unit, parse_module
 from npu_upgrade.code.signatures import Function, defaults_of, landing, places_of
 from npu_upgrade.code.statements import nodes_of, statements_of
+from npu_upgrade.code.uses import reads
 from npu_upgrade.code.walk import dotted
 from npu_upgrade.lineage.downstream import Upstream, read_runner
 from npu_upgrade.sources.tree import SourceTree
@@ -97,11 +98,14 @@ def _past(ours: Calls, theirs: Sequence[ast.Call], unit: Unit, class_name: str) 
     return {f"self.{called[0]}(": f"{class_name}.{unit.name}(self{first}, "}
 
 
-def unlike_upstream(texts: Mapping[str, str], target: Module, upstream: Upstream) -> list[str]:
+def unlike_upstream(
+    texts: Mapping[str, str], target: Module, upstream: Upstream, before: Module | None = None
+) -> list[str]:
     """What runner files of ours (path -> text) call otherwise than upstream's does, in a sentence each.
 
     A copy that calls what upstream's own method calls, and not the method, misses what that does besides. A
-    method of ours alone that leaves out what upstream gives the same method may get another answer of it.
+    method of ours alone that leaves out what upstream gives the same method may get another answer of it:
+    first of all by what has another part in it since ``before``, the runner file that ours ran with.
     """
     own = [unit for unit in target.units.values() if unit.owner == upstream.class_name]
     methods = {unit.name: unit for unit in own}
@@ -113,7 +117,8 @@ def unlike_upstream(texts: Mapping[str, str], target: Module, upstream: Upstream
                 continue
             calls, place = _calls_on_self(unit.source), f"{unit.qualname} ({path}:{unit.start + 1})"
             if unit.name not in methods:
-                found += [f"{place} {one}" for one in _leaves_out(calls, called)]
+                old = before.units if before else {}
+                found += [f"{place} {one}" for one in _leaves_out(calls, called, methods, old)]
                 continue
             source = _source_of(upstream, path, texts)
             more = f" (import {upstream.class_name} from {source} there)" if source else ""
@@ -153,7 +158,9 @@ def _goes_past(unit: Unit, calls: Calls, theirs: Calls, methods: Mapping[str, Un
             )
 
 
-def _leaves_out(calls: Calls, called: Mapping[str, Calls]) -> Iterator[str]:
+def _leaves_out(
+    calls: Calls, called: Mapping[str, Calls], methods: Mapping[str, Unit], before: Mapping[str, Unit]
+) -> Iterator[str]:
     """What upstream's methods (name -> their calls) give a method that ours calls without it."""
     for name, asked in calls.items():
         if name not in called:
@@ -166,7 +173,18 @@ def _leaves_out(calls: Calls, called: Mapping[str, Calls]) -> Iterator[str]:
                 more.setdefault(caller, []).extend(str(one.arg) for one in rest)
         told = "; ".join(f"{caller} gives {', '.join(rest)}" for caller, rest in more.items() if rest)
         if told and None not in given:
-            yield f"calls self.{name}(), to which upstream's {told} besides"
+            since = _decides_now(methods[name], before.get(methods[name].qualname))
+            now = sorted(since.intersection(one for rest in more.values() for one in rest))
+            which = f"; what it makes of {', '.join(now)} has changed" if now else ""
+            yield f"calls self.{name}(), to which upstream's {told} besides{which}"
+
+
+def _decides_now(unit: Unit, old: Unit | None) -> set[str]:
+    """The names that changed statements of a method read; none where it did not change, or is new."""
+    if old is None or old.source == unit.source:
+        return set()
+    now, then = ({one.key for one in statements_of(dedent(each.source))} for each in (unit, old))
+    return set(reads([key for key in now ^ then if not key.startswith(("def ", "async def "))]))
 
 
 def _calls_on_self(text: str) -> Calls:
