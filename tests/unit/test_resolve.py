@@ -6,6 +6,7 @@ import io
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -879,6 +880,20 @@ def test_what_a_run_with_graphs_would_fail_by_is_told_once_with_the_first_flags(
     assert (len(calls), "unlike_upstream" in data) == (1, False)
     data = upgrade("next")[1]  # which shows again what was shown
     assert (len(calls), data["unlike_upstream"][1]) == (2, "run calls winch")
+
+
+def test_what_the_old_pair_lacks_too_in_a_merged_method_is_told_with_the_findings(tmp_path: Path) -> None:
+    """What the merge brought may need what the old pair could do without."""
+    what = "Up.{0}_hook is not called for Own: Gpu.{0} stands in the place of Vllm.{0}, which calls it"
+    states = {"update": "LAG", "stop": "LAG", "load": "NEW"}
+    rows = [{"check": "unreached", "state": state, "what": what.format(one)} for one, state in states.items()]
+    (tmp_path / "audit.json").write_text(json.dumps({"findings": [*rows, {"check": "altered"}]}))
+    walk = Walk(
+        "job", tmp_path, tmp_path, [], [], (), ("", None), facts={"merged": ["Own.update", "Own.load"]}
+    )
+    assert asking._lags_in_merged(walk)["lag_in_merged"][1:] == [what.format("update")]
+    assert asking._lags_in_merged(replace(walk, facts={"merged": ["Own.load"]})) == {}
+    assert asking._lags_in_merged(replace(walk, folder=tmp_path / "none")) == {}
 
 
 def test_a_replacement_that_a_flag_names_is_not_told_again() -> None:

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.audit import triples
+from npu_upgrade.audit.judge import LAG
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import leading_on
 from npu_upgrade.commands.next_text import MORE, against_base, as_asked, notes_of, options
 from npu_upgrade.ground import locks
 from npu_upgrade.ground.command import Command, upgrade, within_another
 from npu_upgrade.ground.errors import Blocked, UpgradeError
-from npu_upgrade.ground.files import sha256, write_atomic
+from npu_upgrade.ground.files import read_object, rows_of, sha256, write_atomic
 from npu_upgrade.ground.paths import from_here
 from npu_upgrade.ground.tables import cut
 from npu_upgrade.ground.verdict import Result
@@ -58,6 +59,8 @@ _GRAPHS_MAY_FAIL = (
     "released runners have these too, and where graphs are replayed a run fails by one after the other: "
     "correct them with your first edit"
 )
+_LAGS = "the old pair has these too, but what the merge brought may need them: look whether it does"
+_STANDS = re.compile(r"\.(\w+) stands in the place of")
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
@@ -122,6 +125,9 @@ def asked(walk: Walk, step: Step, *, again: bool) -> Asked:
         said = " ".join(one.what for one in new)  # a flag may have the same replacement
         others |= _unlike_upstream(walk, _GRAPHS_MAY_FAIL, said)
         shown_now.append(_GRAPHS_MAY_FAIL)
+    if kind == FINDING and (again or _LAGS not in shown_once):
+        others |= _lags_in_merged(walk)
+        shown_now.append(_LAGS)
     write_atomic(walk.folder / _SHOWN, msgspec.json.encode(sorted(shown_once.union(shown_now))))
     data |= others
     brief |= others
@@ -211,6 +217,19 @@ def _others(walk: Walk, step: Step, asks: Sequence[Ask]) -> dict[str, list[str]]
         "failed_meanwhile": [cut(one.what, _WHAT) for one in failed],
     }
     return {name: said for name, said in found.items() if said}
+
+
+def _lags_in_merged(walk: Walk) -> dict[str, list[str]]:
+    """What nothing calls because of a method that the merge brought up to date, as in the old pair.
+
+    The audit waits for nobody's answer there; what the merge brought may need it all the same.
+    """
+    merged = {str(name).rpartition(".")[2] for name in walk.facts.get("merged") or ()}
+    findings = rows_of(read_object(walk.folder / "audit.json"), "findings")
+    unreached = [one for one in findings if (one.get("check"), one.get("state")) == ("unreached", LAG)]
+    found = [(what, _STANDS.search(what)) for what in (str(one.get("what")) for one in unreached)]
+    lags = [cut(what, _WHAT) for what, stands in found if stands and stands[1] in merged]
+    return {"lag_in_merged": [_LAGS, *lags[:_FLAGS]]} if lags else {}
 
 
 def _unlike_upstream(walk: Walk, told: str, said: str = "") -> dict[str, list[str]]:

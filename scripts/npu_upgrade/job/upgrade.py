@@ -121,6 +121,9 @@ def walk(job: Job) -> Walk:
         other=[brief(record) | {"why": why} for record, why in one.others],
         facts={
             "inputs": msgspec.to_builtins(job.inputs),
+            "merged": [one["name"] for one in plan.methods if one.get("outcome") != "unchanged"]
+            if plan
+            else [],
             "copies_of": (plan.versions.get("base") or {}).get("spec") if plan else None,
             "repo": job.repo,
             "branch": job.branch,
