@@ -528,6 +528,15 @@ def test_a_changed_file_of_which_nothing_ran_is_named(machine, upgrade, run, mon
     assert "changed_and_nothing_of_it_executed" not in others, "it changed with the GPU side's commit"
 
 
+def test_what_passed_is_counted_and_pipelines_are_named(machine, upgrade, run):
+    found = run()[1] | {"problems": [], "costs": {}}
+    ran = [("eager", "ar"), ("eager", "talker"), ("pipelines", "qwen3-tts"), ("pipelines", "wan-ti2v")]
+    found["runs"] = [{"state": "PASS", "tier": tier, "scenario": name} for tier, name in ran]
+    assert emulate._brief(found, [])["passed"] == "eager 2, pipelines 2 (qwen3-tts, wan-ti2v)"
+    found["runs"] = []
+    assert "passed" not in emulate._brief(found, [])
+
+
 def test_what_a_release_lacks_is_named_with_why_nothing_ran(machine, upgrade, run):
     found = run()[1] | {"problems": [], "costs": {}}
     lacks = {"state": "ABSENT", "tier": "pipelines", "why": "vllm-omni has no moss_tts.py"}

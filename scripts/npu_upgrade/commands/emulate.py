@@ -839,6 +839,10 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     ``own`` are the files of the job: what else changed since the old pair is in the whole result.
     """
     names = ("baseline", "problems", "pending", "changed_and_never_seen", "hardware_or_review_only")
+    passed: dict[str, list[str]] = {}
+    for run in data["runs"]:
+        if run["state"] == PASS:
+            passed.setdefault(run["tier"], []).append(run["scenario"])
     odd = [run for run in data["runs"] if run["state"] != PASS or run.get("failed_once")]
     known = [run for run in odd if run["state"] in (LAG, ABSENT)]
     odd = [run for run in odd if run not in known]
@@ -847,6 +851,11 @@ def _brief(data: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     found = [{name: run[name] for name in shown if run.get(name)} for run in odd[:_MOST]]
     left = not_run(data["pending"])
     counted: dict[str, Any] = {name: len(data[name]) for name in names[2:]}
+    if passed:  # whole applications by name
+        counted["passed"] = ", ".join(
+            f"{tier} {len(names)}" + (f" ({', '.join(names)})" if tier == "pipelines" else "")
+            for tier, names in passed.items()
+        )
     counted |= {"pending": len(left), "shown_nothing_new": len(data["pending"]) - len(left)}
     unexecuted = [one["path"] for one in data["hardware_or_review_only"] if not one["executed"]]
     if never := [path for path in unexecuted if path in own or not own]:
