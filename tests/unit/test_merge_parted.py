@@ -149,7 +149,8 @@ def test_what_sets_back_comes_with_what_sets_where_ours_had_cut_out_both():
     assert text.index("self.note(out)") < text.index("if self.packs and meta:") < text.index("return out")
     assert text.count("self.positions.fill_(0)") == text.count("self.buffer.fill_(0)") == 1
     (flag,) = [one for one in merged.flags if "fill_(0)" in one.theirs]
-    assert (flag.kind, "if self.packs and meta" in flag.theirs) == ("rewritten", True)
+    assert (flag.kind, flag.base, "if self.packs and meta" in flag.theirs) == ("rewritten", "", True)
+    assert flag.reason.startswith("upstream sets self.positions and self.buffer back here")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from npu_upgrade.threeway.blocks import enclosing_block, whole_block
 from npu_upgrade.threeway.carried import carry_arguments
 from npu_upgrade.threeway.duplicates import drop_asserts, drop_duplicates
 from npu_upgrade.threeway.nearest_base import add_ported
-from npu_upgrade.threeway.parted import parted, with_resets
+from npu_upgrade.threeway.parted import fields_set, parted, with_resets
 from npu_upgrade.threeway.pieces import Conflict, Flag, MergedMethod, Piece, contest, resolved, syntax_error
 from npu_upgrade.threeway.renaming import follow_renames
 from npu_upgrade.threeway.shifts import headers, parents
@@ -30,7 +30,7 @@ from npu_upgrade.threeway.trees import parse_statement
 _MAX_ROUNDS = 40
 _LEAVES_OUT = ("held", "replaced")
 _LEFT_OUT = "upstream's new text reads a name whose definition ours had dropped, and is left out"
-_SET_BACK = "upstream sets back here what is set above again; ours had cut out both, and both are taken"
+_SET_BACK = "upstream sets {} back here, which is set above again; ours had cut out both, and both are taken"
 _AS_ANSWERED = "; where a conflict is answered without what sets it, take this out"
 _NOWHERE = (
     "upstream's new text would stand behind what always leaves, for its block is elsewhere, and is left out"
@@ -62,8 +62,9 @@ def merge_method(
             grown, put = with_resets(base, ours, theirs, pieces)
             if put:
                 whole = merge_method(base, grown, theirs, context)
-                reason = _SET_BACK + (_AS_ANSWERED if whole.conflicts else "")
-                flag = Flag("rewritten", reason, render(put), "", render(put))
+                reason = _SET_BACK.format(" and ".join(fields_set(put)))
+                reason += _AS_ANSWERED if whole.conflicts else ""
+                flag = Flag("rewritten", reason, "", "", render(put))
                 return replace(whole, flags=(*whole.flags, flag))
             halves = parted(base, ours, theirs, pieces)
             return MergedMethod(tuple(pieces), _with_halves(left, halves), merged.automatic)

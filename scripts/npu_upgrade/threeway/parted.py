@@ -161,6 +161,11 @@ def with_resets(
     return (grown, put) if lost <= {one.key for one in put} else (list(ours), [])
 
 
+def fields_set(statements: Sequence[Statement]) -> list[str]:
+    """The fields of the object that some statements set to a constant."""
+    return [*dict.fromkeys(filter(None, (_set_to_constant(one.key) for one in statements)))]
+
+
 def _block_of(base: Sequence[Statement], number: int, lost: set[str]) -> range:
     """A lost statement with the header above it, where all below that is lost."""
     above = parents(base)
