@@ -41,6 +41,7 @@ from npu_upgrade.lineage.downstream import omni_side
 from npu_upgrade.sources.tree import open_source
 
 MOST_STEPS, MOST_TRIES = 120, 6
+_MOST_BEHIND = 300  # seconds
 
 
 TRANSITIONS = (
@@ -379,7 +380,12 @@ def time_cold(transition: Transition, out: Path) -> float:
         specs = ["--omni", f"git:{done.repo}@main", "--ascend", ascend]
         call(done, ["merge", *specs, "--apply"], XDG_CACHE_HOME=cache)
         call(done, ["next"], XDG_CACHE_HOME=cache)
-        return time.monotonic() - begun
+        took = time.monotonic() - begun
+        # the merge looks at the old pair in the background, and writes into that cache
+        ends = begun + _MOST_BEHIND
+        while not [*done.repo.glob(".npu-upgrade/jobs/*/audit-ahead.json")] and time.monotonic() < ends:
+            time.sleep(0.5)
+        return took
 
 
 if __name__ == "__main__":
