@@ -588,11 +588,15 @@ NEW_UPDATES = """
 """
 
 
+TWICE = "self.mix(super()._update_states(scheduler_output), super()._update_states(scheduler_output))"
+
+
 def test_a_call_of_ours_in_the_place_of_upstreams_goes_where_upstream_makes_it_now():
     want = NEW_UPDATES.replace("super()._update_states(", "OmniRunner._update_states(self, ")
     check(merge(UPDATES, OWN_UPDATES, NEW_UPDATES), want, "combined")
     noted = "# Omni's own\n" + OWN_UPDATES
     assert "# Omni's own" in merge(UPDATES, noted, NEW_UPDATES).text()
+    assert "# Omni's own" in merge(UPDATES, OWN_UPDATES + "  # Omni's own", NEW_UPDATES).text()
 
 
 @pytest.mark.parametrize(
@@ -602,6 +606,7 @@ def test_a_call_of_ours_in_the_place_of_upstreams_goes_where_upstream_makes_it_n
         ("self.note()\n" + OWN_UPDATES, NEW_UPDATES),
         (OWN_UPDATES, NEW_UPDATES.replace("_states(scheduler_output)", "_states(scheduler_output, True)")),
         (OWN_UPDATES, NEW_UPDATES.replace("self._track", "again = super()._update_states")),
+        (OWN_UPDATES, NEW_UPDATES.replace("self._track(scheduler_output)", TWICE)),
         (OWN_UPDATES, NEW_UPDATES.replace("super()._update_states", "self.update")),  # it is gone
     ],
 )

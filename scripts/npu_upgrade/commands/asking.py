@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from npu_upgrade.audit import triples
+from npu_upgrade.audit.checks.unreached import stands_there
 from npu_upgrade.audit.judge import LAG
 from npu_upgrade.audit.world import Triple
 from npu_upgrade.commands.job_arguments import leading_on
@@ -60,7 +61,6 @@ _GRAPHS_MAY_FAIL = (
     "correct them with your first edit"
 )
 _LAGS = "the old pair has these too, but what the merge brought may need them: look whether it does"
-_STANDS = re.compile(r"\.(\w+) stands in the place of")
 _WHAT, _FLAG, _FLAGS = 240, 160, 8  # characters of a failed run and of a flag, and so many flags
 _FORM = (
     "FILE: YAML list of {id: ID or [IDs], answer, note, text}; text of `with`: the lines that replace a "
@@ -121,11 +121,11 @@ def asked(walk: Walk, step: Step, *, again: bool) -> Asked:
     others, shown_now = _others(walk, step, asks), [*map(_as_shown, new)]
     if any(one.is_run and _OF_GRAPHS.search(" ".join(one.texts.values())) for one in new):
         others |= _unlike_upstream(walk, _GRAPHS_FAIL)
-    elif kind in (ITEM, LOOK) and (again or _GRAPHS_MAY_FAIL not in shown_once):  # before a run fails by it
+    elif kind in (ITEM, LOOK) and _GRAPHS_MAY_FAIL not in known:  # before a run fails by it
         said = " ".join(one.what for one in new)  # a flag may have the same replacement
         others |= _unlike_upstream(walk, _GRAPHS_MAY_FAIL, said)
         shown_now.append(_GRAPHS_MAY_FAIL)
-    if kind == FINDING and (again or _LAGS not in shown_once):
+    if kind == FINDING and _LAGS not in known:
         others |= _lags_in_merged(walk)
         shown_now.append(_LAGS)
     write_atomic(walk.folder / _SHOWN, msgspec.json.encode(sorted(shown_once.union(shown_now))))
@@ -226,9 +226,9 @@ def _lags_in_merged(walk: Walk) -> dict[str, list[str]]:
     """
     merged = {str(name).rpartition(".")[2] for name in walk.facts.get("merged") or ()}
     findings = rows_of(read_object(walk.folder / "audit.json"), "findings")
-    unreached = [one for one in findings if (one.get("check"), one.get("state")) == ("unreached", LAG)]
-    found = [(what, _STANDS.search(what)) for what in (str(one.get("what")) for one in unreached)]
-    lags = [cut(what, _WHAT) for what, stands in found if stands and stands[1] in merged]
+    kinds = [(one, (one.get("check"), one.get("state"))) for one in findings]
+    whats = [str(one.get("what")) for one, kind in kinds if kind == ("unreached", LAG)]
+    lags = [cut(what, _WHAT) for what in whats if stands_there(what) in merged]
     return {"lag_in_merged": [_LAGS, *lags[:_FLAGS]]} if lags else {}
 
 

@@ -265,12 +265,9 @@ def _by_hand(job: Job, plan: Plan) -> list[tuple[str, str]]:
     by_hand += [(unit, "after the GPU side") for unit in plan.after_gpu if unit not in named]
     # what was corrected for a failed run is of no one method
     noted = [e for e in job.journal.answers() if e.how == "accept" and e.note and e.id.startswith("emulate-")]
-    runs = {e.id: e.id.removeprefix("emulate-").replace("-", " ", 1) for e in noted}
-    return by_hand + [
-        (f"for {runs[e.id]}, which failed", e.note)
-        for e in noted
-        if not any(e.note in why for _, why in by_hand)
-    ]
+    more = [e for e in noted if not any(e.note in why for _, why in by_hand)]
+    runs = [e.id.removeprefix("emulate-").replace("-", " ", 1) for e in more]
+    return by_hand + [(f"for {run}, which failed", e.note) for run, e in zip(runs, more, strict=True)]
 
 
 def _by_reason(told: Iterable[tuple[str, str]]) -> list[str]:
@@ -306,12 +303,10 @@ def _not_ported(job: Job, after_gpu: Collection[str]) -> list[Section]:
         "In methods written by hand, in another form or not ported": own,
         "Not ported, as by the upgrades before": before,
     }
-    found = [
-        _by_feature(heading, [str(hunk.get("group") or hunk["unit"]) for hunk in hunks])
-        for heading, hunks in told.items()
-    ]
-    names = dict.fromkeys(str(hunk.get("group") or hunk["unit"]) for hunk in before)
-    return [*found[:-1], replace(found[-1], items=[", ".join(names)] if names else [])]
+    groups = {name: [str(hunk.get("group") or hunk["unit"]) for hunk in told[name]] for name in told}
+    *found, last = (_by_feature(heading, features) for heading, features in groups.items())
+    names = ", ".join(dict.fromkeys([*groups.values()][-1]))  # in a line: nobody decides on these now
+    return [*found, replace(last, items=[names] if names else [])]
 
 
 def _by_feature(heading: str, features: Sequence[str]) -> Section:

@@ -105,11 +105,12 @@ def unlike_upstream(
 
     A copy that calls what upstream's own method calls, and not the method, misses what that does besides. A
     method of ours alone that leaves out what upstream gives the same method may get another answer of it:
-    first of all by what has another part in it since ``before``, the runner file that ours ran with.
+    first of all by what has another part in it since ``before``, the runner file that ours was copied from.
     """
     own = [unit for unit in target.units.values() if unit.owner == upstream.class_name]
     methods = {unit.name: unit for unit in own}
     called = {name: _calls_on_self(unit.source) for name, unit in methods.items()}
+    old = before.units if before else {}
     found: list[str] = []
     for path, text in texts.items():
         for unit in parse_module(text).units.values():
@@ -117,7 +118,6 @@ def unlike_upstream(
                 continue
             calls, place = _calls_on_self(unit.source), f"{unit.qualname} ({path}:{unit.start + 1})"
             if unit.name not in methods:
-                old = before.units if before else {}
                 found += [f"{place} {one}" for one in _leaves_out(calls, called, methods, old)]
                 continue
             source = _source_of(upstream, path, texts)

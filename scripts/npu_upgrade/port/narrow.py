@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from npu_upgrade.code.sequences import Change, changes, patience
 from npu_upgrade.code.statements import CONTINUES, Statement, nodes_of
@@ -19,6 +18,9 @@ from npu_upgrade.threeway.align import align_similar
 from npu_upgrade.threeway.layout import as_lines
 from npu_upgrade.threeway.pieces import Conflict, Piece, resolved, syntax_error
 from npu_upgrade.threeway.trees import dump, parse_statement, statement_text
+
+Step = tuple[str, str]
+"""The names that a statement gives a value by one call, and what is called."""
 
 _SMALLER = 0.7  # of the statements in a conflict: what makes it no smaller is left as it is
 _NEAR = 6  # statements from a conflict on, that what is done in it may stand beside it
@@ -82,10 +84,12 @@ def with_definitions(
             assert isinstance(conflict, Conflict)
             there = resolved(out, "theirs")
             lost = (free_names(there) - known) & reads(one.key for one in conflict.theirs)
-            first = next((n for n, one in enumerate(theirs) if one in conflict.theirs), 0) if lost else 0
+            first = next((n for n, one in enumerate(theirs) if one in conflict.theirs), 0)
             gives = next((one for one in reversed(theirs[:first]) if defines([one.key]) & lost), None)
-            called = _called(gives.key) if gives else None
-            if gives is None or called is None or any(called & (_called(one.key) or set()) for one in there):
+            if gives is None or _assignment(gives) is None:
+                break
+            made = {name for one in there if _assignment(one) for name in _called(one)}
+            if not made.isdisjoint(_called(gives)):
                 break
             here = gives.shifted(_level(conflict.theirs) - gives.indent)
             more = replace(conflict, theirs=(here, *conflict.theirs))
@@ -102,18 +106,18 @@ def less_made_twice(pieces: Sequence[Piece], ours: Sequence[Statement]) -> tuple
     left. Returns the calls left out, too.
     """
     own = {one.key for one in ours}
-    made = {name for one in ours for name in _made(one)}
+    made = {name for one in ours for name in _called(one) if name.startswith("self.")}
     read = [reads(one.key for one in resolved(pieces, side)) for side in ("ours", "theirs")]
     out, gone = list(pieces), list[str]()
     for number in range(len(out) - 1, -1, -1):
         one = out[number]
         if not isinstance(one, Statement) or one.key in own:
             continue
-        tree = parse_statement(one.key)
-        if not isinstance(tree, ast.Assign) or not isinstance(tree.value, ast.Call):
+        given = _assignment(one)
+        if given is None or not isinstance(given.value, ast.Call):
             continue
-        names = all(isinstance(target, ast.Name) for target in tree.targets)
-        called = ast.unparse(tree.value.func)
+        names = all(isinstance(target, ast.Name) for target in given.targets)
+        called = ast.unparse(given.value.func)
         if not names or called not in made or any(defines([one.key]) & side for side in read):
             continue
         header = out[number - 1] if number and _is_empty_without(out, number) else None
@@ -135,23 +139,18 @@ def _is_empty_without(pieces: Sequence[Piece], number: int) -> bool:
     return above.is_header and above.indent < here.indent and alone
 
 
-def _made(statement: Statement) -> Iterator[str]:
-    """The methods of ``self`` that a statement calls."""
-    for node in nodes_of(statement.key):
-        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)).startswith("self."):
-            yield name
+def _called(statement: Statement) -> set[str]:
+    """What a statement calls."""
+    return {ast.unparse(node.func) for node in nodes_of(statement.key) if isinstance(node, ast.Call)}
 
 
-def _called(key: str) -> set[str] | None:
-    """What an assignment calls, None where it is none."""
-    tree = parse_statement(key)
-    if not isinstance(tree, ast.Assign):
-        return None
-    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+def _assignment(statement: Statement) -> ast.Assign | None:
+    tree = parse_statement(statement.key) if " = " in statement.key else None
+    return tree if isinstance(tree, ast.Assign) else None
 
 
 def _same_step(
-    pieces: Sequence[Piece], place: int, way: int, level: int, steps: set[Any], known: set[str]
+    pieces: Sequence[Piece], place: int, way: int, level: int, steps: Collection[Step | None], known: set[str]
 ) -> int | None:
     """Where one of the steps stands before (``way`` -1) or behind (1) a place, in its block and near."""
     number = place + way
@@ -188,12 +187,11 @@ def _wider(pieces: Sequence[Piece], place: int, at: int) -> Conflict | None:
     return wider if syntax_error([*pieces[:first], wider, *pieces[last + 1 :]]) is None else None
 
 
-def _step(statement: Statement) -> tuple[str, str] | None:
-    """The names that a statement gives a value by one call, and what is called."""
-    tree = parse_statement(statement.key) if " = " in statement.key else None
-    if not isinstance(tree, ast.Assign) or not isinstance(tree.value, ast.Call):
+def _step(statement: Statement) -> Step | None:
+    given = _assignment(statement)
+    if given is None or not isinstance(given.value, ast.Call):
         return None
-    return ", ".join(map(ast.unparse, tree.targets)), ast.unparse(tree.value.func)
+    return ", ".join(map(ast.unparse, given.targets)), ast.unparse(given.value.func)
 
 
 def _continues(rest: Sequence[Piece]) -> bool:
@@ -328,10 +326,10 @@ def _with_lines(here: Statement, names: Sequence[str]) -> tuple[str, ...] | None
 
 def _unpacking(statement: Statement) -> tuple[list[str], str] | None:
     """The names that an unpacking gives values to, and what is unpacked."""
-    tree = parse_statement(statement.key) if " = " in statement.key else None
-    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1:
+    given = _assignment(statement)
+    if given is None or len(given.targets) != 1:
         return None
-    target = tree.targets[0]
+    target = given.targets[0]
     if not isinstance(target, ast.Tuple) or not all(isinstance(one, ast.Name) for one in target.elts):
         return None
-    return [one.id for one in target.elts if isinstance(one, ast.Name)], dump(tree.value)
+    return [one.id for one in target.elts if isinstance(one, ast.Name)], dump(given.value)

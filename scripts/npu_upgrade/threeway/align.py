@@ -40,16 +40,15 @@ def _less_foreign_branches(
     """``pairs`` without the ``else:`` of one block that was paired with that of another one."""
     mates = dict(pairs)
     paired = {*mates.values()}
-    kept = []
-    for i, j in pairs:
-        if CONTINUES.match(base[i].key):
-            a, b = _opener(base, i), _opener(side, j)
-            free = a is not None and b is not None and a not in mates and b not in paired
-            alike = free and resembles(base[a], side[b])
-            if not alike and (a is None or mates.get(a) != b):
-                continue
-        kept.append((i, j))
-    return kept
+
+    def fits(i: int, j: int) -> bool:
+        a, b = _opener(base, i), _opener(side, j)
+        if a is None or b is None:
+            return False
+        free = a not in mates and b not in paired
+        return mates.get(a) == b or (free and resembles(base[a], side[b]))
+
+    return [(i, j) for i, j in pairs if not CONTINUES.match(base[i].key) or fits(i, j)]
 
 
 def _opener(side: Sequence[Statement], number: int) -> int | None:

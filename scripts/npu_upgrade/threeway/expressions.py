@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_upgrade.code.sequences import changes, patience
+from npu_upgrade.code.statements import nodes_of
 from npu_upgrade.threeway.tree_merge import Clash, TreeMerge
 from npu_upgrade.threeway.trees import (
     Node,
     dump,
+    in_step,
     item_changes,
     other_operator,
     parse_statement,
@@ -78,47 +80,37 @@ def with_our_calls(base: Sequence[str], ours: Sequence[str], theirs: Sequence[st
 
     None where ours changed more, or theirs does not have each of base's calls exactly once.
     """
-    if len(base) != len(ours):
+    if len(base) != len(ours) or base == ours:
         return None
-    swaps = []
-    for before, own in zip(base, ours, strict=True):
-        if before != own:
-            trees = _trees(before, own)
-            swap = _other_call(*trees) if trees else None
-            if swap is None:
-                return None
-            swaps.append(swap)
     merged = list(theirs)
-    for old, new in swaps:
-        found = [
-            (n, tree) for n, key in enumerate(merged) if (tree := parse_statement(key)) and wraps(tree, old)
-        ]
-        wanted = dump(old)
-        if len(found) != 1 or sum(dump(node) == wanted for node in ast.walk(found[0][1])) != 1:
+    for before, own in zip(base, ours, strict=True):
+        swap = _other_call(before, own) if before != own else None
+        if before != own and swap is None:
             return None
-        number, tree = found[0]
-        changed = substituted(tree, old, new)
-        changed.chained = tree.chained
-        merged[number] = statement_text(changed)
-    return merged if swaps else None
+        if swap is not None:
+            places = [n for n, key in enumerate(merged) for one in nodes_of(key) if same(one, swap[0])]
+            tree = parse_statement(merged[places[0]]) if len(places) == 1 else None
+            if tree is None:
+                return None
+            changed = substituted(tree, *swap)
+            changed.chained = tree.chained
+            merged[places[0]] = statement_text(changed)
+    return merged
 
 
-def _other_call(before: Node, own: Node) -> tuple[Node, Node] | None:
+def _other_call(before: str, own: str) -> tuple[Node, Node] | None:
     """The one call of a statement that is another function's in ``own``, and that one."""
-    if type(before) is not type(own) or other_operator(before, own):
+    trees = _trees(before, own)
+    if trees is None:
         return None
-    if isinstance(before, ast.Call) and not same(before.func, own.func):
-        telling = len(re.findall(r"\w+", ast.unparse(before))) >= _TELLING
-        return (before, own) if telling else None
-    pairs: list[tuple[Node, Node]] = []
-    for name in before._fields:
-        left, right = getattr(before, name, None), getattr(own, name, None)
-        if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-            pairs += [pair for pair in zip(left, right, strict=True) if not same(*pair)]
-        elif not same(left, right):
-            pairs.append((left, right))
-    whole = len(pairs) == 1 and all(isinstance(one, ast.AST) for one in pairs[0])
-    return _other_call(*pairs[0]) if whole else None
+    old, new = trees
+    for one, two in in_step(old, new):
+        calls = isinstance(one, ast.Call) and isinstance(two, ast.Call)
+        if calls and not same(one.func, two.func) and wraps(old, one):
+            alone = same(substituted(old, one, two), new)
+            telling = len(re.findall(r"\w+", ast.unparse(one))) >= _TELLING
+            return (one, two) if alone and telling else None
+    return None
 
 
 def agreed_version(base: str, version: str, ours: str) -> str:

@@ -144,18 +144,16 @@ def with_resets(
     has = resolved(pieces, "theirs")
     half = _half_set(ours, theirs, has)
     lost = {key for each in half.values() for key in each} - {one.key for one in has}
-    if not lost:
-        return list(ours), []
+    own = {one.key for one in ours}
     grown, put = list(ours), list[Statement]()
     for number, statement in enumerate(base):
         if statement.key not in lost or statement in put:
             continue
         block = _block_of(base, number, lost)
-        place = _behind(base, block.start, grown)
-        own = {one.key for one in ours}
-        if place is None or any(base[one].key in own for one in block):
-            return list(ours), []
         text = [base[one] for one in block]
+        place = _behind(base, block.start, grown)
+        if place is None or not own.isdisjoint(one.key for one in text):
+            return list(ours), []
         grown[place:place] = text
         put += text
     return (grown, put) if lost <= {one.key for one in put} else (list(ours), [])
@@ -188,11 +186,11 @@ def _behind(base: Sequence[Statement], number: int, ours: Sequence[Statement]) -
     here = [n for n, one in enumerate(ours) if one.key == key]
     if len(here) != 1 or sum(one.key == key for one in base) != 1 or ours[here[0]].indent != top:
         return None
-    above = [
+    above = {
         side[header].key if (header := parents(side)[at]) is not None else ""
         for side, at in ((base, before), (ours, here[0]))
-    ]
-    return whole_block(ours, here[0]).stop if above[0] == above[1] else None
+    }
+    return whole_block(ours, here[0]).stop if len(above) == 1 else None
 
 
 @functools.lru_cache(maxsize=8192)

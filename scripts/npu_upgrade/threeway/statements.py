@@ -256,17 +256,8 @@ class ThreeWay:
             return False
         reason = "ours calls something else here, and so does upstream's new text now"
         self._flag("combined", reason, base, ours, theirs)
-        for number, (before, own) in enumerate(zip(base, ours, strict=True), span.o0):
-            kept = own_comments(before.comments, own.comments)
-            self._orphans += shift_comments(kept, self.shift_ours[number])
-        self._drop(defines(_keys(ours)) - defines(keys))
-        for number, key in enumerate(keys, span.t0):
-            statement = self.theirs[number].shifted(self.shift_theirs[number])
-            if key != statement.key:
-                sides = (statement.code, *(one.code for one in ours))
-                statement = replace(statement, key=key, lines=as_lines(key, statement.indent, sides))
-            self._emit(statement)
-        self.automatic += max(len(base), len(keys))
+        self._hand_on(zip(range(span.b0, span.b1), range(span.o0, span.o1), strict=True))
+        self._emit_theirs(span, keys)
         return True
 
     def _keep_ours(self, span: Span, kind: str, reason: str) -> None:
@@ -523,21 +514,30 @@ class ThreeWay:
     def _take_theirs(self, span: Span) -> None:
         """Upstream's text for this place; comments that ours had added there survive."""
         self._keep_comments(span)
-        self._drop(
-            defines(_keys(self.ours[span.o0 : span.o1])) - defines(_keys(self.theirs[span.t0 : span.t1]))
-        )
-        for number in range(span.t0, span.t1):
-            self._emit(self.theirs[number].shifted(self.shift_theirs[number]))
+        self._emit_theirs(span, _keys(self.theirs[span.t0 : span.t1]))
+
+    def _emit_theirs(self, span: Span, keys: Sequence[str]) -> None:
+        """Upstream's statements, written anew where they have another key."""
+        _, ours, theirs = self._run(span)
+        self._drop(defines(_keys(ours)) - defines(keys))
+        for number, (one, key) in enumerate(zip(theirs, keys, strict=True), span.t0):
+            statement = one.shifted(self.shift_theirs[number])
+            if key != one.key:
+                sides = (one.code, *(mine.code for mine in ours))
+                statement = replace(statement, key=key, lines=as_lines(key, statement.indent, sides))
+            self._emit(statement)
         self.automatic += max(span.b1 - span.b0, span.t1 - span.t0)
 
     def _keep_comments(self, span: Span) -> None:
         """Hand the comments that ours had added to base statements on to what comes next."""
-        for i in range(span.b0, span.b1):
-            o = self.mate_ours.get(i)
-            if o is not None:
-                kept = own_comments(self.base[i].comments, self.ours[o].comments)
-                kept += lost_inline(self.base[i], self.ours[o], (), self.ours[o].indent)
-                self._orphans += shift_comments(kept, self.shift_ours[o])
+        self._hand_on((i, self.mate_ours[i]) for i in range(span.b0, span.b1) if i in self.mate_ours)
+
+    def _hand_on(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """The same of statements of base and those of ours in their places, by their numbers."""
+        for i, o in pairs:
+            kept = own_comments(self.base[i].comments, self.ours[o].comments)
+            kept += lost_inline(self.base[i], self.ours[o], (), self.ours[o].indent)
+            self._orphans += shift_comments(kept, self.shift_ours[o])
 
     def _emit(self, statement: Statement) -> None:
         if self._orphans:

@@ -79,13 +79,13 @@ class _Substitute(ast.NodeTransformer):
 def counterpart(outer: Node, part: Node, other: Node) -> Node | None:
     """What stands in ``other`` where ``part`` stands in ``outer``; None when they are built otherwise."""
     wanted = dump(part)
-    for one, two in _in_step(outer, other):
+    for one, two in in_step(outer, other):
         if dump(one) == wanted and one is not outer:
             return two
     return None
 
 
-def _in_step(one: Node, two: Node) -> Iterator[tuple[Node, Node]]:
+def in_step(one: Node, two: Node) -> Iterator[tuple[Node, Node]]:
     """Pairs of nodes at the same place of two trees, as deep as they are built alike."""
     yield one, two
     if type(one) is not type(two) or other_operator(one, two):
@@ -93,10 +93,10 @@ def _in_step(one: Node, two: Node) -> Iterator[tuple[Node, Node]]:
     for name in one._fields:
         left, right = getattr(one, name, None), getattr(two, name, None)
         if isinstance(left, ast.AST) and isinstance(right, ast.AST):
-            yield from _in_step(left, right)
+            yield from in_step(left, right)
         elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
             for pair in zip(left, right, strict=True):
-                yield from _in_step(*pair)
+                yield from in_step(*pair)
 
 
 def item_changes(old: Sequence[Node], new: Sequence[Node]) -> list[Change]:

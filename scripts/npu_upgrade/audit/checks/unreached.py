@@ -23,6 +23,7 @@ ABOUT = (
 )
 
 _VLLM = "vllm"
+_STANDS = " stands in the place of "
 
 
 @dataclass(frozen=True)
@@ -155,5 +156,10 @@ def _what(cls: ClassSymbol, found: _Unreached) -> str:
     method, caller, instead = found.method, found.caller, found.instead
     return (
         f"{method.owner.name}.{method.name} is not called for {cls.name}: {instead.owner.name}."
-        f"{instead.name} stands in the place of {caller.owner.name}.{caller.name}, which calls it"
+        f"{instead.name}{_STANDS}{caller.owner.name}.{caller.name}, which calls it"
     )
+
+
+def stands_there(what: str) -> str:
+    """The name of the method that a finding says to stand in the caller's place."""
+    return what.partition(_STANDS)[0].rpartition(".")[2]
